@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The correlator: a pure function from an evidence stream to gaps with ledgers and verdicts.
+// No clock, no I/O, no globals: the same stream gives the same gaps.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/ledger/gap.h"
+#include "bpf/evidence.h"
+
+namespace pollgap {
+
+struct CorrelatorOptions {
+  uint64_t threshold_ns = 1'000'000;  // shorter gaps in the stream are dropped
+};
+
+// Sums of one thread's polls of one CQ over the session, from the last EV_POLLS of that pair.
+struct PollTotals {
+  uint64_t polls = 0, empty_polls = 0, completions = 0, error_completions = 0;
+  uint64_t idle_ns = 0, posted_sends = 0, posted_signaled = 0;
+  uint64_t first_mono_ns = 0, last_mono_ns = 0;
+};
+
+struct SessionFacts {
+  std::string session_json;            // EV_SESSION, "" if the stream had none
+  std::string coverage_json;           // EV_COVERAGE, likewise
+  uint64_t first_ns = 0, last_ns = 0;  // earliest start, latest end of any record
+  uint64_t records = 0;
+  uint64_t malformed = 0;  // records dropped because their kind or size was wrong
+  uint64_t lost = 0;       // sum of EV_LOST
+  std::map<std::pair<uint32_t, uint64_t>, PollTotals> polls;  // by (tid, cq)
+  std::map<uint32_t, std::string> threads;                    // tid -> comm
+};
+
+class Correlator {
+ public:
+  explicit Correlator(CorrelatorOptions options);
+  ~Correlator();
+  Correlator(Correlator&&) noexcept;
+  Correlator& operator=(Correlator&&) noexcept;
+
+  // One record: header and body in one contiguous span. Malformed ones are counted and dropped.
+  // Gaps that it completes are appended to `gaps`.
+  void accept(std::span<const std::byte> record, std::vector<Gap>& gaps);
+
+  const SessionFacts& facts() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace pollgap
