@@ -25,15 +25,15 @@
 #define EV_STACK_FRAMES 24
 
 enum ev_kind {
-  EV_RUN = 1,       /* struct ev_run: a task ran on a watched CPU while a target thread was off it */
-  EV_OFF_CPU = 2,   /* struct ev_off_cpu: a target thread was off the CPU */
-  EV_IRQ = 3,       /* struct ev_irq: a hard interrupt on a watched CPU */
-  EV_SOFTIRQ = 4,   /* struct ev_softirq: a softirq on a watched CPU */
-  EV_WORK = 5,      /* struct ev_work: a kworker executed one work item on a watched CPU */
-  EV_SELF = 6,      /* struct ev_self: a target thread's system call or page fault, or a run of them */
-  EV_VERB = 7,      /* struct ev_verb: a target thread called a control-path verb */
-  EV_SAMPLE = 8,    /* struct ev_sample: where a target thread stood at start_ns (== end_ns) */
-  EV_STACK = 9,     /* struct ev_stack: a stack that belongs to the record that follows it */
+  EV_RUN = 1,     /* struct ev_run: a task ran on a watched CPU while a target thread was off it */
+  EV_OFF_CPU = 2, /* struct ev_off_cpu: a target thread was off the CPU */
+  EV_IRQ = 3,     /* struct ev_irq: a hard interrupt on a watched CPU */
+  EV_SOFTIRQ = 4, /* struct ev_softirq: a softirq on a watched CPU */
+  EV_WORK = 5,    /* struct ev_work: a kworker executed one work item on a watched CPU */
+  EV_SELF = 6,   /* struct ev_self: a target thread's system call or page fault, or a run of them */
+  EV_VERB = 7,   /* struct ev_verb: a target thread called a control-path verb */
+  EV_SAMPLE = 8, /* struct ev_sample: where a target thread stood at start_ns (== end_ns) */
+  EV_STACK = 9,  /* struct ev_stack: a stack that belongs to the record that follows it */
   EV_SIGNAL = 10,   /* struct ev_signal: a signal was sent to the target */
   EV_MIGRATE = 11,  /* struct ev_migrate: a target thread was moved to another CPU */
   EV_GAP = 12,      /* struct ev_gap: a polling thread was silent on a CQ */
@@ -41,12 +41,14 @@ enum ev_kind {
   EV_PROCESS = 14,  /* struct ev_process: a target thread exited, or the target called exec */
 
   EV_FIRST_AGENT_KIND = 64,
-  EV_NAME = 64,    /* struct ev_name: what an address, id or number is called */
-  EV_SESSION = 65, /* struct ev_text: JSON object {tool, host, target, options}; first in a capture */
+  EV_NAME = 64, /* struct ev_name: what an address, id or number is called */
+  EV_SESSION =
+      65, /* struct ev_text: JSON object {tool, host, target, options}; first in a capture */
   EV_COVERAGE = 66, /* struct ev_text: JSON object, what could not be seen; last in a capture */
-  EV_AGENT = 67,   /* struct ev_agent: the agent was attaching or detaching */
-  EV_POLLS = 68,   /* struct ev_polls: sums of one thread's polls of one CQ, since the session began */
-  EV_LOST = 69,    /* struct ev_lost: records lost in [start_ns, end_ns] */
+  EV_AGENT = 67,    /* struct ev_agent: the agent was attaching or detaching */
+  EV_POLLS =
+      68,       /* struct ev_polls: sums of one thread's polls of one CQ, since the session began */
+  EV_LOST = 69, /* struct ev_lost: records lost in [start_ns, end_ns] */
 };
 
 /* 24 bytes. cpu is the CPU the record speaks of, not the one that wrote it. */
@@ -63,9 +65,10 @@ struct ev_header {
 #define EV_TASK_WQ_WORKER 0x2u /* PF_WQ_WORKER: a kworker */
 
 struct ev_task {
-  __u32 tid; /* 0: the idle task */
-  __u32 pid; /* thread group */
-  __s32 priority; /* task_struct.prio: 0..98 real time (99 - rt_priority), 100..139 fair, <0 deadline */
+  __u32 tid;      /* 0: the idle task */
+  __u32 pid;      /* thread group */
+  __s32 priority; /* task_struct.prio: 0..98 real time (99 - rt_priority), 100..139 fair, <0
+                     deadline */
   __u32 policy;   /* SCHED_* */
   __u32 flags;    /* EV_TASK_* */
   __u32 reserved;
@@ -83,7 +86,7 @@ enum ev_wake_context {
 struct ev_waker {
   __u32 tid;
   __u32 pid;
-  __u64 at_ns; /* when sched_waking fired; 0: not seen */
+  __u64 at_ns;   /* when sched_waking fired; 0: not seen */
   __u32 context; /* enum ev_wake_context */
   __u32 cpu;     /* the waker's CPU */
   char comm[EV_COMM_BYTES];
@@ -94,20 +97,21 @@ struct ev_run {
   struct ev_task task;
   struct ev_waker waker; /* of this stretch; at_ns 0 when the task was preempted, not woken */
   __u64 work_function;   /* kernel address of the work item a kworker was in at end_ns, else 0 */
-  __u32 fair_server;     /* 1: the deadline server lent it this stretch (RT throttling since 6.12) */
+  __u32 fair_server; /* 1: the deadline server lent it this stretch (RT throttling since 6.12) */
   __u32 reserved;
 };
 
 /* ev_off_cpu.flags */
-#define EV_OFF_PREEMPTED 0x1u      /* it was runnable when it left (sched_switch's preempt, or state 0) */
-#define EV_OFF_CFS_THROTTLED 0x2u  /* its task group had used up its CFS quota */
-#define EV_OFF_RT_THROTTLED 0x4u   /* its real-time runqueue was throttled */
-#define EV_OFF_FROZEN 0x8u         /* cgroup freezer */
-#define EV_OFF_IN_SYSCALL 0x10u    /* syscall_nr is valid */
-#define EV_OFF_IN_FAULT 0x20u      /* inside a page fault at fault_address */
-#define EV_OFF_OPEN 0x40u          /* it had not come back when the session ended */
-#define EV_OFF_STOPPED 0x80u       /* signal stop (__TASK_STOPPED) */
-#define EV_OFF_TRACED 0x100u       /* ptrace stop (__TASK_TRACED) */
+#define EV_OFF_PREEMPTED \
+  0x1u /* it was runnable when it left (sched_switch's preempt, or state 0) */
+#define EV_OFF_CFS_THROTTLED 0x2u /* its task group had used up its CFS quota */
+#define EV_OFF_RT_THROTTLED 0x4u  /* its real-time runqueue was throttled */
+#define EV_OFF_FROZEN 0x8u        /* cgroup freezer */
+#define EV_OFF_IN_SYSCALL 0x10u   /* syscall_nr is valid */
+#define EV_OFF_IN_FAULT 0x20u     /* inside a page fault at fault_address */
+#define EV_OFF_OPEN 0x40u         /* it had not come back when the session ended */
+#define EV_OFF_STOPPED 0x80u      /* signal stop (__TASK_STOPPED) */
+#define EV_OFF_TRACED 0x100u      /* ptrace stop (__TASK_TRACED) */
 
 struct ev_off_cpu {
   struct ev_header header; /* start: switched out; end: switched in; cpu: where it came back */
@@ -120,9 +124,9 @@ struct ev_off_cpu {
   __u32 policy;
   __u32 reserved;
   __u64 fault_address;
-  __u64 user_ip;     /* where its user code stood; 0 unknown */
-  __u64 wakeup_ns;   /* when it became runnable again (sched_wakeup); 0: it was runnable all along */
-  struct ev_waker waker; /* who woke it; at_ns 0: not seen */
+  __u64 user_ip;   /* where its user code stood; 0 unknown */
+  __u64 wakeup_ns; /* when it became runnable again (sched_wakeup); 0: it was runnable all along */
+  struct ev_waker waker;    /* who woke it; at_ns 0: not seen */
   __u64 throttle_cgroup_id; /* the throttled group, with EV_OFF_CFS_THROTTLED */
   __u64 quota_ns;
   __u64 period_ns;
@@ -149,11 +153,11 @@ enum ev_vector {
 
 struct ev_irq {
   struct ev_header header;
-  __u32 vector;  /* enum ev_vector */
-  __s32 irq;     /* device interrupt number, -1 otherwise */
-  __u32 flags;   /* EV_IRQ_* */
+  __u32 vector; /* enum ev_vector */
+  __s32 irq;    /* device interrupt number, -1 otherwise */
+  __u32 flags;  /* EV_IRQ_* */
   __u32 sender_cpu;
-  __u64 callback; /* kernel address of the function an IPI was to run, 0 unknown */
+  __u64 callback;   /* kernel address of the function an IPI was to run, 0 unknown */
   __u32 sender_tid; /* who sent the IPI (ipi:ipi_send_cpu/ipi_send_cpumask); 0 unknown */
   __u32 sender_pid;
   char sender_comm[EV_COMM_BYTES];
@@ -162,7 +166,7 @@ struct ev_irq {
 
 struct ev_softirq {
   struct ev_header header;
-  __u32 vector; /* 0..9: HI TIMER NET_TX NET_RX BLOCK IRQ_POLL TASKLET SCHED HRTIMER RCU */
+  __u32 vector;       /* 0..9: HI TIMER NET_TX NET_RX BLOCK IRQ_POLL TASKLET SCHED HRTIMER RCU */
   __u32 in_ksoftirqd; /* 1: ran in the ksoftirqd task, not on the back of an interrupt */
   __s32 after_irq;    /* device irq that last ran on this CPU before it within 100 us, -1 unknown */
   __u32 after_vector; /* enum ev_vector of that interrupt; EV_VECTOR_COUNT unknown */
@@ -182,7 +186,8 @@ enum ev_self_type {
   EV_SELF_FAULT = 3, /* of unknown kind */
 };
 
-/* EV_SELF_BOUND: the kernel showed where it began but not where it ended; end_ns is an upper bound */
+/* EV_SELF_BOUND: the kernel showed where it began but not where it ended; end_ns is an upper bound
+ */
 #define EV_SELF_BOUND 0x1u
 
 /*
@@ -197,9 +202,9 @@ struct ev_self {
   __s32 syscall_nr; /* of the longest; -1 for faults */
   __u32 count;
   __u64 sum_ns;
-  __u64 address; /* fault address of the longest */
-  __u64 user_ip; /* of the longest */
-  __u32 flags;   /* EV_SELF_* */
+  __u64 address;      /* fault address of the longest */
+  __u64 user_ip;      /* of the longest */
+  __u32 flags;        /* EV_SELF_* */
   __u32 major_faults; /* in the run */
 };
 
@@ -267,9 +272,12 @@ enum ev_gap_kind {
   EV_GAP_STALLED = 4,
 };
 
-#define EV_GAP_OPEN 0x1u      /* the thread had not polled again when the session or the thread ended */
-#define EV_GAP_NO_RETURN 0x2u /* poll returns are not timed here: between_polls may include the poll */
-#define EV_GAP_WAITED_EVENT 0x4u /* the thread waited for a completion event in it (event-driven) */
+#define EV_GAP_OPEN 0x1u /* the thread had not polled again when the session or the thread ended \
+                          */
+#define EV_GAP_NO_RETURN \
+  0x2u /* poll returns are not timed here: between_polls may include the poll */
+#define EV_GAP_WAITED_EVENT 0x4u /* the thread waited for a completion event in it (event-driven) \
+                                  */
 #define EV_GAP_STEAL_VALID 0x8u  /* steal_ns was read on one and the same CPU at both edges */
 
 struct ev_gap {
@@ -281,10 +289,10 @@ struct ev_gap {
   __u64 cq;       /* address of the ibv_cq in the target */
   __u32 site;     /* index of the poll site in the session's target.sites */
   __u32 start_cpu;
-  __u64 polls;       /* polls inside the gap (late_completion) */
-  __u32 completions; /* returned by the poll that ended it */
-  __u32 outstanding; /* signaled sends outstanding on the CQ at its start */
-  __u64 steal_ns;    /* steal clock's advance */
+  __u64 polls;             /* polls inside the gap (late_completion) */
+  __u32 completions;       /* returned by the poll that ended it */
+  __u32 outstanding;       /* signaled sends outstanding on the CQ at its start */
+  __u64 steal_ns;          /* steal clock's advance */
   __u32 error_completions; /* returned in or at the end of it */
   __u32 reserved;
 };
@@ -322,11 +330,13 @@ struct ev_process {
 enum ev_name_kind {
   EV_NAME_KERNEL_FUNCTION = 0, /* key: kernel address; text: symbol */
   EV_NAME_CGROUP = 1,          /* key: cgroup id; text: path below the mount */
-  EV_NAME_IRQ = 2,  /* key: irq number; text: JSON {"device","affinity","effective_affinity","chip"} */
-  EV_NAME_USER_FRAME = 3, /* key: user address; text: JSON {"function","file","line","module","offset"} */
-  EV_NAME_VERB = 4,       /* key: verb id; text: "ibv_reg_mr" */
-  EV_NAME_THREAD = 5,     /* key: tid of a target thread; text: comm */
-  EV_NAME_SYSCALL = 6,    /* key: number; text: "nanosleep" */
+  EV_NAME_IRQ =
+      2, /* key: irq number; text: JSON {"device","affinity","effective_affinity","chip"} */
+  EV_NAME_USER_FRAME =
+      3,            /* key: user address; text: JSON {"function","file","line","module","offset"} */
+  EV_NAME_VERB = 4, /* key: verb id; text: "ibv_reg_mr" */
+  EV_NAME_THREAD = 5,  /* key: tid of a target thread; text: comm */
+  EV_NAME_SYSCALL = 6, /* key: number; text: "nanosleep" */
 };
 
 struct ev_name {
@@ -361,7 +371,8 @@ struct ev_polls {
   __u64 empty_polls;
   __u64 completions;
   __u64 error_completions;
-  __u64 idle_ns; /* polls found nothing and nothing signaled was outstanding, in stretches >= threshold */
+  __u64 idle_ns; /* polls found nothing and nothing signaled was outstanding, in stretches >=
+                    threshold */
   __u64 posted_sends;
   __u64 posted_signaled;
 };

@@ -37,7 +37,7 @@ function(pollgap_bpf_skeleton target)
     set(object ${directory}/${name}.o)
     add_custom_command(
       OUTPUT ${object}
-      COMMAND ${POLLGAP_BPF_CLANG} -g -O2 -target bpf -D__TARGET_ARCH_${POLLGAP_BPF_ARCH} -Wall -Werror
+      COMMAND ${POLLGAP_BPF_CLANG} -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_${POLLGAP_BPF_ARCH} -Wall -Werror
               -I${CMAKE_SOURCE_DIR} ${system_include} -MMD -MF ${object}.d -MT ${object}
               -c ${source_path} -o ${object}
       DEPENDS ${source_path}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What user space sets before the programs load (const volatile data), and the one table that it
+ * reads while they run. Shared by the BPF programs and agent/capture.
+ */
+#ifndef POLLGAP_CONFIG_H
+#define POLLGAP_CONFIG_H
+
+#ifndef __bpf__
+#include <linux/types.h>
+#endif
+
+#include "evidence.h"
+
+#define PG_MAX_CPUS 1024
+#define PG_MAX_THREADS 256
+
+struct pg_config {
+  __u32 target_pid;  /* thread group of the target, initial PID namespace */
+  __u32 agent_pid;   /* thread group of the agent */
+  __u32 tids_given;  /* 1: only threads in the `chosen` map are target threads */
+  __u32 steal_valid; /* 1: the steal clock counts here, or nothing can steal */
+  __u64 threshold_ns;
+  __u64 stack_ns;       /* intervals at least this long get a stack */
+  __u64 fault_run_ns;   /* faults closer than this to each other are one run ... */
+  __u64 syscall_run_ns; /* ... and so are system calls: what lies between is entry and exit */
+};
+
+/* What a target thread is doing now, for the agent's silence sampler and for `open` gaps. */
+enum pg_activity {
+  PG_USER = 0, /* on the CPU, no kernel entry seen */
+  PG_OFF_CPU = 1,
+  PG_IN_SYSCALL = 2,
+  PG_IN_FAULT = 3,
+  PG_WAITS_EVENT = 4, /* in ibv_get_cq_event */
+};
+
+struct pg_thread_clock {
+  __u32 tid; /* 0: free */
+  __u32 cpu;
+  __u32 activity; /* enum pg_activity */
+  __u32 exited;
+  __u64 last_poll_ns; /* entry or return of its latest poll */
+  __u64 reserved[4];  /* a cache line of its own */
+};
+
+/* A CPU as its own programs see it; the silence sampler looks before it asks. */
+struct pg_ipi_sender {
+  __u64 at_ns;
+  __u64 callback;
+  __u32 tid, pid, cpu, reserved;
+  char comm[EV_COMM_BYTES];
+};
+
+struct pg_cpu {
+  __u32 watched; /* target threads that run, or wait to run, here */
+  __u32 last_irq_vector;
+  __u64 slice_ns;   /* when the running task got the CPU; 0: not followed */
+  __u64 hardirq_ns; /* start of the hard interrupt being handled, 0 none */
+  __u32 hardirq_vector;
+  __s32 last_irq;
+  __u64 last_irq_ns;
+  __u64 softirq_ns;
+  __u32 softirq_vector;
+  __u32 sampled; /* the agent's sampler ran inside the present hard interrupt */
+  __u64 reserved;
+  struct pg_ipi_sender ipi; /* who sent the latest IPI to this CPU */
+} __attribute__((aligned(64)));
+
+/* Role of a uprobe's site, in the upper half of its cookie; the lower half is its index or verb. */
+enum pg_cookie_role {
+  PG_POLL_CQ = 1,
+  PG_START_POLL = 2,
+  PG_NEXT_POLL = 3,
+  PG_USER_POLL = 4,
+};
+#define PG_COOKIE(role, index) (((__u64)(role) << 32) | (__u32)(index))
+/* The poll site's returns are probed too. */
+#define PG_COOKIE_HAS_RETURN (1ull << 63)
+/* Verb cookies: the argument (1-based) that holds the length of a registration, 0 none. */
+#define PG_VERB_COOKIE(verb, length_argument) (((__u64)(length_argument) << 32) | (__u32)(verb))
+
+#endif /* POLLGAP_CONFIG_H */

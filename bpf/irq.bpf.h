@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Interrupts on watched CPUs: device interrupts, the APIC's vectors, softirqs, and who sent an IPI.
+ * Entry only notes the time; one record leaves at the exit. Hard interrupts do not nest (they run
+ * with interrupts off); a softirq may be interrupted by one.
+ */
+#ifndef POLLGAP_IRQ_BPF_H
+#define POLLGAP_IRQ_BPF_H
+
+#include "sched.bpf.h"
+
+#define SOFTIRQ_AFTER_IRQ_NS 100000
+
+static __always_inline struct pg_cpu *watched_cpu(void) {
+  struct pg_cpu *state = cpu_state_of(bpf_get_smp_processor_id());
+  return state && state->watched ? state : 0;
+}
+
+static __always_inline int hardirq_enter(u32 vector) {
+  struct pg_cpu *state = watched_cpu();
+  if (!state) return 0;
+  state->hardirq_vector = vector;
+  state->sampled = 0;
+  state->hardirq_ns = bpf_ktime_get_ns();
+  return 0;
+}
+
+/* The record of the interrupt that ends now, or NULL where its beginning was not seen. */
+static __always_inline struct ev_irq *hardirq_leave(u32 vector, s32 irq) {
+  struct pg_cpu *state = cpu_state_of(bpf_get_smp_processor_id());
+  struct ev_irq *record;
+  u64 start, now;
+  if (!state || !state->hardirq_ns) return 0;
+  start = state->hardirq_ns;
+  state->hardirq_ns = 0;
+  if (!state->watched || state->hardirq_vector != vector) return 0;
+  now = bpf_ktime_get_ns();
+  state->last_irq = irq;
+  state->last_irq_vector = vector;
+  state->last_irq_ns = now;
+  record = reserve_record(struct ev_irq, EV_IRQ, bpf_get_smp_processor_id(), start, now);
+  if (!record) return 0;
+  record->vector = vector;
+  record->irq = irq;
+  record->flags = state->sampled ? EV_IRQ_FROM_AGENT : 0;
+  record->sender_cpu = 0;
+  record->callback = 0;
+  record->sender_tid = 0;
+  record->sender_pid = 0;
+  record->sender_comm[0] = 0;
+  record->action[0] = 0;
+  /* The sender is known where the latest IPI to this CPU was sent before this one was taken. */
+  if ((vector == EV_VECTOR_CALL_FUNCTION || vector == EV_VECTOR_CALL_FUNCTION_SINGLE ||
+       vector == EV_VECTOR_RESCHEDULE) &&
+      state->ipi.at_ns && state->ipi.at_ns <= start && start - state->ipi.at_ns < 1000000000) {
+    record->sender_cpu = state->ipi.cpu;
+    record->callback = state->ipi.callback;
+    record->sender_tid = state->ipi.tid;
+    record->sender_pid = state->ipi.pid;
+    __builtin_memcpy(record->sender_comm, state->ipi.comm, sizeof(record->sender_comm));
+    state->ipi.at_ns = 0;
+  }
+  return record;
+}
+
+static __always_inline int vector_leave(u32 vector) {
+  struct ev_irq *record = hardirq_leave(vector, -1);
+  if (record) submit(record);
+  return 0;
+}
+
+SEC("tp_btf/irq_handler_entry")
+int BPF_PROG(on_irq_handler_entry, int irq, struct irqaction *action) {
+  return hardirq_enter(EV_VECTOR_DEVICE);
+}
+
+SEC("tp_btf/irq_handler_exit")
+int BPF_PROG(on_irq_handler_exit, int irq, struct irqaction *action, int ret) {
+  struct ev_irq *record = hardirq_leave(EV_VECTOR_DEVICE, irq);
+  const char *name;
+  if (!record) return 0;
+  name = BPF_CORE_READ(action, name);
+  if (bpf_probe_read_kernel_str(record->action, sizeof(record->action), name) < 0)
+    record->action[0] = 0;
+  submit(record);
+  return 0;
+}
+
+/* include/trace events of arch/x86/include/asm/trace/irq_vectors.h */
+#define FOLLOW_VECTOR(name, vector)                                             \
+  SEC("tp_btf/" #name "_entry")                                                 \
+  int BPF_PROG(on_##name##_entry, int number) { return hardirq_enter(vector); } \
+  SEC("tp_btf/" #name "_exit")                                                  \
+  int BPF_PROG(on_##name##_exit, int number) { return vector_leave(vector); }
+
+FOLLOW_VECTOR(reschedule, EV_VECTOR_RESCHEDULE)
+FOLLOW_VECTOR(call_function, EV_VECTOR_CALL_FUNCTION)
+FOLLOW_VECTOR(call_function_single, EV_VECTOR_CALL_FUNCTION_SINGLE)
+FOLLOW_VECTOR(irq_work, EV_VECTOR_IRQ_WORK)
+FOLLOW_VECTOR(x86_platform_ipi, EV_VECTOR_X86_PLATFORM_IPI)
+FOLLOW_VECTOR(thermal_apic, EV_VECTOR_THERMAL)
+FOLLOW_VECTOR(threshold_apic, EV_VECTOR_THRESHOLD)
+FOLLOW_VECTOR(deferred_error_apic, EV_VECTOR_DEFERRED_ERROR)
+FOLLOW_VECTOR(error_apic, EV_VECTOR_ERROR_APIC)
+FOLLOW_VECTOR(spurious_apic, EV_VECTOR_SPURIOUS_APIC)
+
+/* The registers that the interrupt being handled has saved (arch/x86/include/asm/irq_regs.h). */
+extern struct pt_regs *__irq_regs __ksym __weak;
+
+/* Where the timer found a target thread that has been silent for a while: free of charge. */
+static __always_inline void sample_at_tick(void *ctx) {
+  struct thread_state *thread = current_target_thread();
+  struct pg_thread_clock *clock;
+  struct pt_regs **saved, *regs;
+  struct ev_sample *record;
+  u64 now;
+  u32 cpu = bpf_get_smp_processor_id();
+  if (!thread) return;
+  clock = clock_of(thread);
+  now = bpf_ktime_get_ns();
+  if (!clock || now - clock->last_poll_ns < config.stack_ns) return;
+  emit_user_stack(ctx, thread->tid, cpu, now, now);
+  record = reserve_record(struct ev_sample, EV_SAMPLE, cpu, now, now);
+  if (!record) return;
+  record->tid = thread->tid;
+  record->reason = EV_SAMPLE_TICK;
+  record->user_mode = 2;
+  record->on_cpu = 1;
+  record->user_ip = 0;
+  record->asked_ns = 0;
+  regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+  if (regs) record->user_ip = BPF_CORE_READ(regs, ip);
+  if (&__irq_regs) {
+    saved = bpf_this_cpu_ptr(&__irq_regs);
+    record->user_mode = (BPF_CORE_READ(*saved, cs) & 3) == 3;
+  }
+  submit(record);
+}
+
+SEC("tp_btf/local_timer_entry")
+int BPF_PROG(on_local_timer_entry, int number) {
+  hardirq_enter(EV_VECTOR_LOCAL_TIMER);
+  sample_at_tick(ctx);
+  return 0;
+}
+
+SEC("tp_btf/local_timer_exit")
+int BPF_PROG(on_local_timer_exit, int number) { return vector_leave(EV_VECTOR_LOCAL_TIMER); }
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(on_softirq_entry, unsigned int vector) {
+  struct pg_cpu *state = watched_cpu();
+  if (!state) return 0;
+  state->softirq_vector = vector;
+  state->softirq_ns = bpf_ktime_get_ns();
+  return 0;
+}
+
+static __always_inline bool in_ksoftirqd(void) {
+  const u64 ksoftirq = 0x71726974666f736bull; /* the name's first eight bytes, little endian */
+  u64 comm[EV_COMM_BYTES / sizeof(u64)] = {};
+  struct task_struct *task = bpf_get_current_task_btf();
+  if (!(task->flags & PF_KTHREAD)) return false;
+  bpf_get_current_comm(comm, sizeof(comm));
+  return comm[0] == ksoftirq;
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(on_softirq_exit, unsigned int vector) {
+  u32 cpu = bpf_get_smp_processor_id();
+  struct pg_cpu *state = cpu_state_of(cpu);
+  struct ev_softirq *record;
+  u64 start;
+  if (!state || !state->softirq_ns) return 0;
+  start = state->softirq_ns;
+  state->softirq_ns = 0;
+  if (!state->watched || state->softirq_vector != vector) return 0;
+  record = reserve_record(struct ev_softirq, EV_SOFTIRQ, cpu, start, bpf_ktime_get_ns());
+  if (!record) return 0;
+  record->vector = vector;
+  record->in_ksoftirqd = in_ksoftirqd();
+  record->after_irq = -1;
+  record->after_vector = EV_VECTOR_COUNT;
+  if (state->last_irq_ns <= start && start - state->last_irq_ns < SOFTIRQ_AFTER_IRQ_NS) {
+    record->after_irq = state->last_irq;
+    record->after_vector = state->last_irq_vector;
+  }
+  submit(record);
+  return 0;
+}
+
+static __always_inline void note_sender(struct pg_cpu *state, void *callback) {
+  u64 id = bpf_get_current_pid_tgid();
+  state->ipi.tid = (u32)id;
+  state->ipi.pid = id >> 32;
+  state->ipi.cpu = bpf_get_smp_processor_id();
+  state->ipi.callback = (u64)callback;
+  bpf_get_current_comm(state->ipi.comm, sizeof(state->ipi.comm));
+  state->ipi.at_ns = bpf_ktime_get_ns();
+}
+
+/* ipi:ipi_send_cpu and ipi_send_cpumask exist since 6.4. */
+SEC("tp_btf/ipi_send_cpu")
+int BPF_PROG(on_ipi_send_cpu, unsigned int cpu, unsigned long callsite, void *callback) {
+  struct pg_cpu *state = cpu_state_of(cpu);
+  if (state && state->watched) note_sender(state, callback);
+  return 0;
+}
+
+const volatile u32 possible_cpus = 1;
+
+SEC("tp_btf/ipi_send_cpumask")
+int BPF_PROG(on_ipi_send_cpumask, const struct cpumask *mask, unsigned long callsite,
+             void *callback) {
+  u32 words = (possible_cpus + 63) / 64;
+  for (u32 word = 0; word < PG_MAX_CPUS / 64 && word < words; word++) {
+    u64 bits = 0;
+    bpf_probe_read_kernel(&bits, sizeof(bits), (const u64 *)mask + word);
+    for (u32 bit = 0; bit < 64 && bits; bit++) {
+      struct pg_cpu *state;
+      if (!(bits & (1ull << bit))) continue;
+      bits &= ~(1ull << bit);
+      state = cpu_state_of(word * 64 + bit);
+      if (state && state->watched) note_sender(state, callback);
+    }
+  }
+  return 0;
+}
+
+#endif /* POLLGAP_IRQ_BPF_H */

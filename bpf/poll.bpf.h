@@ -1,0 +1,626 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Polls, and the gaps between them. A gap is found here, in the target thread itself: one record
+ * leaves for a gap, none for a poll.
+ *
+ * Gaps of one thread and CQ never overlap. A stall (in_poll, between_polls) ends the window in
+ * which polls went on in vain, and the next window begins after it. Such a window is a
+ * late_completion when a signaled send was outstanding all the while, else idle time, which is
+ * summed up.
+ */
+#ifndef POLLGAP_POLL_BPF_H
+#define POLLGAP_POLL_BPF_H
+
+#include "self.bpf.h"
+
+/* <infiniband/verbs.h>, stable ABI: struct ibv_wc, ibv_qp, ibv_send_wr. */
+#define IBV_WC_BYTES 48
+#define IBV_WC_RECV 128
+#define IBV_WC_WR_FLUSH_ERR 5
+#define IBV_SEND_SIGNALED 2
+#define IBV_QP_SEND_CQ 24
+#define IBV_QP_NUM 52
+#define IBV_CQ_EX_STATUS 132
+#define IBV_CQ_EX_WR_ID 136
+#define ENOENT 2
+
+#define WCS_LOOKED_AT 32
+#define WRS_LOOKED_AT 64
+
+struct wc_head {
+  u64 wr_id;
+  u32 status, opcode, vendor_err, byte_len, imm, qp_num;
+};
+
+struct wr_head {
+  u64 wr_id, next, sg_list;
+  u32 num_sge, opcode, send_flags, pad;
+};
+
+struct poll_key {
+  u64 cq;
+  u32 tid, reserved;
+};
+
+struct poll_state {
+  u32 site, exit_cpu;
+  u64 first_ns, last_ns;
+  u64 exit_ns; /* when the latest poll returned (or began, without return probes) */
+  u64 exit_steal_ns;
+  u64 window_ns;    /* since when polls have found nothing; 0: not yet polled */
+  u64 window_polls; /* polls in that window */
+  u64 polls, empty_polls, completions, error_completions, idle_ns;
+};
+
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, 8192);
+  __type(key, struct poll_key);
+  __type(value, struct poll_state);
+} polls SEC(".maps");
+
+struct cq_state {
+  s64 outstanding; /* signaled sends posted and not completed, as far as seen */
+  u64 since_ns;    /* since when it is above 0 */
+  u64 posted_sends, posted_signaled;
+};
+
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, 4096);
+  __type(key, u64);
+  __type(value, struct cq_state);
+} cqs SEC(".maps");
+
+struct qp_state {
+  u64 send_cq;
+  s64 outstanding;
+};
+
+struct {
+  __uint(type, BPF_MAP_TYPE_LRU_HASH);
+  __uint(max_entries, 65536);
+  __type(key, u32);
+  __type(value, struct qp_state);
+} qps SEC(".maps");
+
+static const struct thread_state no_thread;
+static const struct cq_state no_cq;
+static const struct qp_state no_qp;
+
+extern struct kvm_steal_time steal_time __ksym __weak;
+
+/* Nanoseconds the hypervisor has not run this vCPU; moves when it runs again. 0 where unknown. */
+static __always_inline u64 steal_clock(void) {
+  struct kvm_steal_time *clock;
+  if (!&steal_time) return 0;
+  clock = bpf_this_cpu_ptr(&steal_time);
+  return clock->steal;
+}
+
+/*
+ * Counts uses of the functions through which a process comes by another verbs context or CQ: the
+ * agent looks for new poll functions when it moves.
+ */
+u32 contexts_opened = 0;
+
+SEC("uprobe")
+int BPF_KPROBE(on_context_opened) {
+  if (bpf_get_current_pid_tgid() >> 32 == config.target_pid)
+    __sync_fetch_and_add(&contexts_opened, 1);
+  return 0;
+}
+
+static __always_inline struct thread_state *new_target_thread(u32 tid, u64 now) {
+  struct thread_state *thread;
+  struct pg_thread_clock *clock;
+  struct pg_cpu *cpu;
+  u32 slot, number = bpf_get_smp_processor_id();
+  if (config.tids_given && !bpf_map_lookup_elem(&chosen, &tid)) return 0;
+  if (bpf_map_update_elem(&threads, &tid, &no_thread, BPF_NOEXIST)) {
+    __sync_fetch_and_add(&threads_refused, 1);
+    return 0;
+  }
+  thread = bpf_map_lookup_elem(&threads, &tid);
+  if (!thread) return 0;
+  slot = __sync_fetch_and_add(&threads_seen, 1) & (PG_MAX_THREADS - 1);
+  thread->tid = tid;
+  thread->slot = slot;
+  thread->cpu = number;
+  cpu = cpu_state_of(number);
+  if (cpu && __sync_fetch_and_add(&cpu->watched, 1) == 0) cpu->slice_ns = now;
+  clock = bpf_map_lookup_elem(&thread_clocks, &slot);
+  if (clock) {
+    clock->cpu = number;
+    clock->activity = PG_USER;
+    clock->exited = 0;
+    clock->last_poll_ns = now;
+    clock->tid = tid;
+  }
+  return thread;
+}
+
+static __always_inline struct thread_state *polling_thread(u64 now) {
+  u64 id = bpf_get_current_pid_tgid();
+  u32 tid = (u32)id;
+  struct thread_state *thread;
+  if (id >> 32 != config.target_pid) return 0;
+  thread = bpf_map_lookup_elem(&threads, &tid);
+  return thread ? thread : new_target_thread(tid, now);
+}
+
+static __always_inline struct poll_state *poll_state_of(u32 tid, u64 cq) {
+  struct poll_key key = {.cq = cq, .tid = tid};
+  static const struct poll_state fresh;
+  struct poll_state *state = bpf_map_lookup_elem(&polls, &key);
+  if (state) return state;
+  bpf_map_update_elem(&polls, &key, &fresh, BPF_NOEXIST);
+  return bpf_map_lookup_elem(&polls, &key);
+}
+
+struct gap_facts {
+  u64 start_ns, end_ns, cq, polls, steal_ns;
+  u32 kind, flags, start_cpu, completions, outstanding, errors;
+};
+
+static __always_inline void emit_gap(const struct thread_state *thread, u32 site,
+                                     const struct gap_facts *facts) {
+  struct ev_gap *record = reserve_record(struct ev_gap, EV_GAP, bpf_get_smp_processor_id(),
+                                         facts->start_ns, facts->end_ns);
+  if (!record) return;
+  record->tid = thread->tid;
+  record->pid = config.target_pid;
+  record->gap_kind = facts->kind;
+  record->flags = facts->flags;
+  record->cq = facts->cq;
+  record->site = site;
+  record->start_cpu = facts->start_cpu;
+  record->polls = facts->polls;
+  record->completions = facts->completions;
+  record->outstanding = facts->outstanding;
+  record->steal_ns = facts->steal_ns;
+  record->error_completions = facts->errors;
+  record->reserved = 0;
+  submit(record);
+}
+
+/*
+ * Ends the window of vain polls at `end_ns`: tells of it when a signaled send was outstanding in
+ * its last stretch for the threshold or longer, and adds what it was idle.
+ */
+static __always_inline void end_window(const struct thread_state *thread, struct poll_state *state,
+                                       const struct cq_state *cq, u64 cq_address, u64 end_ns,
+                                       u32 completions, u32 errors) {
+  u64 start = state->window_ns;
+  s64 outstanding = cq ? cq->outstanding : 0;
+  if (!start || end_ns <= start) return;
+  if (outstanding > 0) {
+    u64 since = cq->since_ns > start ? cq->since_ns : start;
+    if (since > end_ns) since = end_ns;
+    if (end_ns - since >= config.threshold_ns) {
+      struct gap_facts facts = {.start_ns = since,
+                                .end_ns = end_ns,
+                                .cq = cq_address,
+                                .polls = state->window_polls,
+                                .kind = EV_GAP_LATE_COMPLETION,
+                                .start_cpu = state->exit_cpu,
+                                .completions = completions,
+                                .outstanding = outstanding,
+                                .errors = errors};
+      emit_gap(thread, state->site, &facts);
+    }
+    end_ns = since;
+  }
+  if (end_ns - start >= config.threshold_ns) state->idle_ns += end_ns - start;
+}
+
+static __always_inline void stall(void *ctx, struct thread_state *thread, struct poll_state *state,
+                                  u64 cq_address, u64 start, u64 end, u32 kind, u32 flags,
+                                  u32 completions, u32 errors) {
+  struct cq_state *cq = bpf_map_lookup_elem(&cqs, &cq_address);
+  u32 cpu = bpf_get_smp_processor_id();
+  struct gap_facts facts = {.start_ns = start,
+                            .end_ns = end,
+                            .cq = cq_address,
+                            .kind = kind,
+                            .flags = flags,
+                            .start_cpu = state->exit_cpu,
+                            .completions = completions,
+                            .outstanding = cq && cq->outstanding > 0 ? cq->outstanding : 0,
+                            .errors = errors};
+  end_window(thread, state, cq, cq_address, start, 0, 0);
+  flush_pending(thread, cpu);
+  if (config.steal_valid && state->exit_cpu == cpu) {
+    facts.flags |= EV_GAP_STEAL_VALID;
+    facts.steal_ns = steal_clock() - state->exit_steal_ns;
+  }
+  emit_user_stack(ctx, thread->tid, cpu, start, end);
+  emit_gap(thread, state->site, &facts);
+  state->window_ns = end;
+  state->window_polls = 0;
+}
+
+static __always_inline void note_exit(struct thread_state *thread, struct poll_state *state,
+                                      u64 now) {
+  struct pg_thread_clock *clock = clock_of(thread);
+  state->exit_ns = now;
+  state->last_ns = now;
+  state->exit_cpu = bpf_get_smp_processor_id();
+  state->exit_steal_ns = steal_clock();
+  thread->last_poll_exit_ns = now;
+  if (clock) clock->last_poll_ns = now;
+}
+
+/* A poll begins. */
+static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie) {
+  u64 now = bpf_ktime_get_ns();
+  struct thread_state *thread = polling_thread(now);
+  struct poll_state *state;
+  struct pg_thread_clock *clock;
+  u32 flags = cookie & PG_COOKIE_HAS_RETURN ? 0 : EV_GAP_NO_RETURN;
+  if (!thread) return;
+  state = poll_state_of(thread->tid, cq);
+  if (!state) return;
+  if (!state->exit_ns) {
+    state->first_ns = now;
+    state->window_ns = now;
+    state->site = (u32)cookie;
+  } else {
+    u64 from = state->exit_ns;
+    /* Waiting for a completion event is idle: what lies before and after it may be gaps. */
+    if (thread->event_enter_ns >= from && thread->event_return_ns > thread->event_enter_ns) {
+      if (thread->event_enter_ns - from >= config.threshold_ns)
+        stall(ctx, thread, state, cq, from, thread->event_enter_ns, EV_GAP_BETWEEN_POLLS,
+              flags | EV_GAP_WAITED_EVENT, 0, 0);
+      state->idle_ns += thread->event_return_ns - thread->event_enter_ns;
+      from = thread->event_return_ns;
+      state->window_ns = from;
+      state->window_polls = 0;
+      flags |= EV_GAP_WAITED_EVENT;
+    }
+    if (now - from >= config.threshold_ns)
+      stall(ctx, thread, state, cq, from, now, EV_GAP_BETWEEN_POLLS, flags, 0, 0);
+  }
+  state->polls++;
+  state->window_polls++;
+  thread->pending_count = 0;
+  thread->poll_enter_ns = now;
+  thread->poll_cq = cq;
+  thread->last_poll_cq = cq;
+  thread->poll_wc = wc;
+  thread->poll_cookie = cookie;
+  if (!(cookie & PG_COOKIE_HAS_RETURN)) {
+    note_exit(thread, state, now);
+    return;
+  }
+  clock = clock_of(thread);
+  if (clock) clock->last_poll_ns = now;
+}
+
+/* One send of `qp_num` has completed, or, after an error, all that the QP had outstanding. */
+static __always_inline void settle(struct cq_state *cq, u32 qp_num, bool all) {
+  struct qp_state *qp = bpf_map_lookup_elem(&qps, &qp_num);
+  s64 count;
+  if (!qp || qp->outstanding <= 0) return;
+  count = all ? qp->outstanding : 1;
+  __sync_fetch_and_add(&qp->outstanding, -count);
+  if (cq) __sync_fetch_and_add(&cq->outstanding, -count);
+}
+
+/* Reads the completions that a poll returned: errors, and which sends are outstanding no more. */
+static __always_inline u32 read_completions(const struct thread_state *thread, struct cq_state *cq,
+                                            u64 now, u32 count) {
+  struct ev_wc_error *record;
+  struct wc_head wc, first = {};
+  u32 errors = 0, flushes = 0, looked_at = 0;
+  for (u32 i = 0; i < WCS_LOOKED_AT; i++) {
+    if (i >= count) break;
+    if (bpf_probe_read_user(&wc, sizeof(wc), (void *)(thread->poll_wc + i * IBV_WC_BYTES))) break;
+    looked_at++;
+    if (wc.status == 0) {
+      if (wc.opcode < IBV_WC_RECV) settle(cq, wc.qp_num, false);
+      continue;
+    }
+    settle(cq, wc.qp_num, true);
+    if (errors == 0 || (first.status == IBV_WC_WR_FLUSH_ERR && wc.status != IBV_WC_WR_FLUSH_ERR))
+      first = wc;
+    errors++;
+    if (wc.status == IBV_WC_WR_FLUSH_ERR) flushes++;
+  }
+  /* More than were looked at: what is outstanding is not known, so nothing is late. */
+  if (count > looked_at && cq) cq->outstanding = 0;
+  if (errors == 0) return 0;
+  record = reserve_record(struct ev_wc_error, EV_WC_ERROR, bpf_get_smp_processor_id(), now, now);
+  if (!record) return errors;
+  record->tid = thread->tid;
+  record->completions = count;
+  record->cq = thread->poll_cq;
+  record->wr_id = first.wr_id;
+  record->qp_num = first.qp_num;
+  record->status = first.status;
+  record->vendor_err = first.vendor_err;
+  record->errors = errors;
+  record->flushes = flushes;
+  record->looked_at = looked_at;
+  submit(record);
+  return errors;
+}
+
+/* A completion of an extended CQ: its status is in the CQ; which QP it is of is not known here. */
+static __always_inline u32 read_current(const struct thread_state *thread, struct cq_state *cq,
+                                        u64 now) {
+  struct ev_wc_error *record;
+  u32 status = 0;
+  u64 wr_id = 0;
+  if (cq && cq->outstanding > 0) __sync_fetch_and_add(&cq->outstanding, -1);
+  bpf_probe_read_user(&status, sizeof(status), (void *)(thread->poll_cq + IBV_CQ_EX_STATUS));
+  if (status == 0) return 0;
+  bpf_probe_read_user(&wr_id, sizeof(wr_id), (void *)(thread->poll_cq + IBV_CQ_EX_WR_ID));
+  if (cq) cq->outstanding = 0;
+  record = reserve_record(struct ev_wc_error, EV_WC_ERROR, bpf_get_smp_processor_id(), now, now);
+  if (!record) return 1;
+  record->tid = thread->tid;
+  record->completions = 1;
+  record->cq = thread->poll_cq;
+  record->wr_id = wr_id;
+  record->qp_num = 0;
+  record->status = status;
+  record->vendor_err = 0;
+  record->errors = 1;
+  record->flushes = status == IBV_WC_WR_FLUSH_ERR;
+  record->looked_at = 1;
+  submit(record);
+  return 1;
+}
+
+/* A poll returns. */
+static __always_inline void poll_return(void *ctx, s32 result) {
+  struct thread_state *thread = current_target_thread();
+  struct poll_state *state;
+  struct cq_state *cq;
+  u64 now, cq_address, entered;
+  u32 completions = 0, errors = 0, role;
+  if (!thread || !thread->poll_enter_ns) return;
+  entered = thread->poll_enter_ns;
+  cq_address = thread->poll_cq;
+  thread->poll_enter_ns = 0;
+  role = (thread->poll_cookie >> 32) & 0x7fffffff;
+  state = poll_state_of(thread->tid, cq_address);
+  if (!state) return;
+  now = bpf_ktime_get_ns();
+  if (role == PG_POLL_CQ) {
+    completions = result > 0 ? result : 0;
+  } else if (role != PG_USER_POLL) {
+    completions = result == 0;
+  }
+  if (now - entered >= config.threshold_ns || completions) {
+    struct cq_state before = {};
+    cq = bpf_map_lookup_elem(&cqs, &cq_address);
+    if (cq) before = *cq;
+    if (completions)
+      errors = role == PG_POLL_CQ ? read_completions(thread, cq, now, completions)
+                                  : read_current(thread, cq, now);
+    if (now - entered >= config.threshold_ns) {
+      stall(ctx, thread, state, cq_address, entered, now, EV_GAP_IN_POLL, 0, completions, errors);
+    } else {
+      end_window(thread, state, &before, cq_address, now, completions, errors);
+    }
+    if (completions) {
+      state->window_ns = now;
+      state->window_polls = 0;
+    }
+    state->completions += completions;
+    state->error_completions += errors;
+  }
+  if (!completions) state->empty_polls++;
+  thread->pending_count = 0;
+  note_exit(thread, state, now);
+}
+
+SEC("uprobe")
+int BPF_KPROBE(on_poll_enter, u64 cq, u64 count, u64 wc) {
+  poll_enter(ctx, cq, wc, bpf_get_attach_cookie(ctx));
+  return 0;
+}
+
+SEC("uretprobe")
+int BPF_KRETPROBE(on_poll_return, int result) {
+  poll_return(ctx, result);
+  return 0;
+}
+
+/* Adds (sign 1) or takes back (-1) the send work requests from `wr` on. */
+static __always_inline void count_posted(u64 qp, u64 wr, s32 sign) {
+  struct qp_state *state;
+  struct cq_state *cq;
+  struct wr_head head;
+  u32 qp_num = 0, sends = 0, signaled = 0;
+  u64 send_cq = 0;
+  for (u32 i = 0; i < WRS_LOOKED_AT; i++) {
+    if (!wr) break;
+    if (bpf_probe_read_user(&head, sizeof(head), (void *)wr)) break;
+    sends++;
+    if (head.send_flags & IBV_SEND_SIGNALED) signaled++;
+    wr = head.next;
+  }
+  bpf_probe_read_user(&send_cq, sizeof(send_cq), (void *)(qp + IBV_QP_SEND_CQ));
+  bpf_probe_read_user(&qp_num, sizeof(qp_num), (void *)(qp + IBV_QP_NUM));
+  cq = bpf_map_lookup_elem(&cqs, &send_cq);
+  if (!cq) {
+    bpf_map_update_elem(&cqs, &send_cq, &no_cq, BPF_NOEXIST);
+    cq = bpf_map_lookup_elem(&cqs, &send_cq);
+    if (!cq) return;
+  }
+  state = bpf_map_lookup_elem(&qps, &qp_num);
+  if (!state) {
+    bpf_map_update_elem(&qps, &qp_num, &no_qp, BPF_NOEXIST);
+    state = bpf_map_lookup_elem(&qps, &qp_num);
+    if (!state) return;
+  }
+  state->send_cq = send_cq;
+  __sync_fetch_and_add(&cq->posted_sends, sign * (s64)sends);
+  __sync_fetch_and_add(&cq->posted_signaled, sign * (s64)signaled);
+  if (!signaled) return;
+  __sync_fetch_and_add(&state->outstanding, sign * (s64)signaled);
+  if (__sync_fetch_and_add(&cq->outstanding, sign * (s64)signaled) <= 0 && sign > 0)
+    cq->since_ns = bpf_ktime_get_ns();
+}
+
+/* What each thread is posting: a post that fails has posted only those before *bad_wr. */
+struct post_call {
+  u64 qp, bad_wr;
+};
+
+struct {
+  __uint(type, BPF_MAP_TYPE_LRU_HASH);
+  __uint(max_entries, 4096);
+  __type(key, u32);
+  __type(value, struct post_call);
+} posts SEC(".maps");
+
+/* Any thread of the target may post. Cookie: PG_COOKIE_HAS_RETURN where the return is probed too.
+ */
+SEC("uprobe")
+int BPF_KPROBE(on_post_enter, u64 qp, u64 wr, u64 bad_wr) {
+  u64 id = bpf_get_current_pid_tgid();
+  u32 tid = (u32)id;
+  if (id >> 32 != config.target_pid) return 0;
+  count_posted(qp, wr, 1);
+  if (bpf_get_attach_cookie(ctx) & PG_COOKIE_HAS_RETURN) {
+    struct post_call call = {.qp = qp, .bad_wr = bad_wr};
+    bpf_map_update_elem(&posts, &tid, &call, BPF_ANY);
+  }
+  return 0;
+}
+
+SEC("uretprobe")
+int BPF_KRETPROBE(on_post_return, int result) {
+  u32 tid = (u32)bpf_get_current_pid_tgid();
+  struct post_call *call;
+  u64 bad = 0;
+  if (result == 0) return 0;
+  call = bpf_map_lookup_elem(&posts, &tid);
+  if (!call) return 0;
+  if (bpf_probe_read_user(&bad, sizeof(bad), (void *)call->bad_wr) == 0)
+    count_posted(call->qp, bad, -1);
+  return 0;
+}
+
+/* ibv_get_cq_event: an event-driven consumer waits, which is idle time. */
+SEC("uprobe")
+int BPF_KPROBE(on_event_enter) {
+  struct thread_state *thread = current_target_thread();
+  if (!thread) return 0;
+  thread->event_enter_ns = bpf_ktime_get_ns();
+  thread->event_return_ns = 0;
+  set_activity(thread, PG_WAITS_EVENT);
+  return 0;
+}
+
+SEC("uretprobe")
+int BPF_KRETPROBE(on_event_return) {
+  struct thread_state *thread = current_target_thread();
+  if (!thread || !thread->event_enter_ns) return 0;
+  thread->event_return_ns = bpf_ktime_get_ns();
+  set_activity(thread, PG_USER);
+  return 0;
+}
+
+/* A target thread ends: a silence that its end cuts short is told as it stands. */
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_process_exit, struct task_struct *task) {
+  struct thread_state *thread = target_thread_of(task);
+  struct ev_process *record;
+  struct poll_state *state;
+  struct poll_key key = {};
+  struct pg_cpu *cpu;
+  struct pg_thread_clock *clock;
+  u32 tid;
+  u64 now;
+  if (!thread) return 0;
+  now = bpf_ktime_get_ns();
+  tid = thread->tid;
+  key.tid = tid;
+  key.cq = thread->last_poll_cq;
+  state = bpf_map_lookup_elem(&polls, &key);
+  if (state && state->exit_ns && now - state->exit_ns >= config.threshold_ns &&
+      thread->event_enter_ns < state->exit_ns)
+    stall(ctx, thread, state, key.cq, state->exit_ns, now, EV_GAP_BETWEEN_POLLS, EV_GAP_OPEN, 0, 0);
+  record = reserve_record(struct ev_process, EV_PROCESS, bpf_get_smp_processor_id(), now, now);
+  if (record) {
+    record->tid = tid;
+    record->pid = config.target_pid;
+    record->what = EV_PROCESS_THREAD_EXIT;
+    record->reserved = 0;
+    submit(record);
+  }
+  cpu = cpu_state_of(thread->cpu);
+  if (cpu) __sync_fetch_and_add(&cpu->watched, -1);
+  clock = clock_of(thread);
+  if (clock) clock->exited = 1;
+  bpf_map_delete_elem(&threads, &tid);
+  return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_process_exec, struct task_struct *task) {
+  struct ev_process *record;
+  u64 now;
+  if ((u32)task->tgid != config.target_pid) return 0;
+  now = bpf_ktime_get_ns();
+  record = reserve_record(struct ev_process, EV_PROCESS, bpf_get_smp_processor_id(), now, now);
+  if (!record) return 0;
+  record->tid = task->pid;
+  record->pid = task->tgid;
+  record->what = EV_PROCESS_EXEC;
+  record->reserved = 0;
+  submit(record);
+  return 0;
+}
+
+/*
+ * The agent's sampler, run on the CPU of a thread that has been silent for long while in user code
+ * (BPF_PROG_TEST_RUN with BPF_F_TEST_RUN_ON_CPU: an IPI). Arguments: when the agent asked; and 1 at
+ * the end of a session, to tell of the stretch that is running. The kernel stack below the
+ * interrupt tells user space whether user code was interrupted.
+ */
+SEC("raw_tp")
+int on_silence(struct bpf_raw_tracepoint_args *ctx) {
+  u64 asked_ns = ctx->args[0];
+  u32 cpu = bpf_get_smp_processor_id();
+  struct thread_state *thread = current_target_thread();
+  struct pg_cpu *state = cpu_state_of(cpu);
+  struct task_struct *task = bpf_get_current_task_btf();
+  struct ev_stack *kernel;
+  struct ev_sample *record;
+  struct pt_regs *regs;
+  u64 now = bpf_ktime_get_ns();
+  long bytes;
+  if (state) state->sampled = 1;
+  if (!thread) {
+    if (state && state->watched && ctx->args[1]) emit_run(state, task, cpu, now);
+    return 0;
+  }
+  emit_user_stack(ctx, thread->tid, cpu, now, now);
+  kernel = reserve_record(struct ev_stack, EV_STACK, cpu, now, now);
+  if (kernel) {
+    kernel->tid = thread->tid;
+    kernel->role = EV_STACK_KERNEL;
+    bytes = bpf_get_stack(ctx, kernel->ip, sizeof(kernel->ip), 0);
+    kernel->frames = bytes > 0 ? bytes / sizeof(u64) : 0;
+    submit(kernel);
+  }
+  record = reserve_record(struct ev_sample, EV_SAMPLE, cpu, now, now);
+  if (!record) return 0;
+  record->tid = thread->tid;
+  record->reason = EV_SAMPLE_SILENCE;
+  record->user_mode = 2;
+  record->on_cpu = 1;
+  record->asked_ns = asked_ns;
+  regs = (struct pt_regs *)bpf_task_pt_regs(task);
+  record->user_ip = regs ? BPF_CORE_READ(regs, ip) : 0;
+  submit(record);
+  return 0;
+}
+
+#endif /* POLLGAP_POLL_BPF_H */

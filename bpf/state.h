@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What the programs remember between events: per CPU, per target thread, and the ring that carries
+ * evidence out. Nothing here wakes anybody: the agent drains the ring by itself.
+ */
+#ifndef POLLGAP_STATE_H
+#define POLLGAP_STATE_H
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include "config.h"
+#include "core_types.h"
+#include "evidence.h"
+
+#define PG_PENDING 32
+#define PG_VERB_DEPTH 4
+
+const volatile struct pg_config config = {};
+
+/* Records that found no room, by CPU that wrote them; the agent sums them up. */
+u64 lost_records = 0;
+
+struct {
+  __uint(type, BPF_MAP_TYPE_RINGBUF);
+  __uint(max_entries, 16 << 20);
+} evidence SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(map_flags, BPF_F_MMAPABLE);
+  __uint(max_entries, PG_MAX_CPUS);
+  __type(key, u32);
+  __type(value, struct pg_cpu);
+} cpus SEC(".maps");
+
+/* One of a thread's own kernel stretches since its last poll, not yet told. */
+struct pending_self {
+  u64 start_ns, end_ns, sum_ns, longest_ns, address, user_ip;
+  s32 syscall_nr;
+  u32 type, count, flags;
+  u32 major_faults, reserved;
+};
+
+struct verb_call {
+  u64 cookie, start_ns, bytes;
+};
+
+struct thread_state {
+  u32 tid, slot; /* index in thread_clocks */
+  u32 cpu;       /* where it runs or waits */
+  u32 pending_count;
+  /* off the CPU */
+  u64 out_ns;
+  u32 out_cpu, out_state, out_flags, out_policy;
+  s32 out_priority;
+  u32 out_stack_frames;
+  u64 out_user_ip;
+  u64 wakeup_ns;
+  struct ev_waker waker;
+  u64 throttle_cgroup_id, quota_ns, period_ns;
+  u64 last_stack_ns;
+  /* kernel entries */
+  u64 syscall_ns, syscall_ip;
+  s32 syscall_nr;
+  u32 verb_depth;
+  u64 fault_ns, fault_address, fault_ip;
+  struct verb_call verbs[PG_VERB_DEPTH];
+  /* polls */
+  u64 poll_enter_ns, poll_cq, poll_wc, poll_cookie;
+  u64 last_poll_cq, last_poll_exit_ns;
+  u64 event_enter_ns, event_return_ns;
+  struct pending_self pending[PG_PENDING];
+  u64 out_stack[EV_STACK_FRAMES];
+};
+
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, PG_MAX_THREADS);
+  __type(key, u32);
+  __type(value, struct thread_state);
+} threads SEC(".maps");
+
+/* Threads named with --tid. */
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, PG_MAX_THREADS);
+  __type(key, u32);
+  __type(value, u8);
+} chosen SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(map_flags, BPF_F_MMAPABLE);
+  __uint(max_entries, PG_MAX_THREADS);
+  __type(key, u32);
+  __type(value, struct pg_thread_clock);
+} thread_clocks SEC(".maps");
+
+u32 threads_seen = 0;
+u32 threads_refused = 0; /* more than PG_MAX_THREADS polling threads */
+
+static __always_inline struct pg_cpu *cpu_state_of(u32 cpu) {
+  return bpf_map_lookup_elem(&cpus, &cpu);
+}
+
+static __always_inline struct pg_thread_clock *clock_of(const struct thread_state *thread) {
+  u32 slot = thread->slot;
+  return bpf_map_lookup_elem(&thread_clocks, &slot);
+}
+
+static __always_inline void set_activity(const struct thread_state *thread, u32 activity) {
+  struct pg_thread_clock *clock = clock_of(thread);
+  if (clock) clock->activity = activity;
+}
+
+/* The state of the current thread if it is a target thread that polls, else NULL. */
+static __always_inline struct thread_state *current_target_thread(void) {
+  u64 id = bpf_get_current_pid_tgid();
+  u32 tid = (u32)id;
+  if (id >> 32 != config.target_pid) return 0;
+  return bpf_map_lookup_elem(&threads, &tid);
+}
+
+static __always_inline struct thread_state *target_thread_of(struct task_struct *task) {
+  u32 tid = task->pid;
+  if ((u32)task->tgid != config.target_pid) return 0;
+  return bpf_map_lookup_elem(&threads, &tid);
+}
+
+static __always_inline void count_lost(void) { __sync_fetch_and_add(&lost_records, 1); }
+
+/* A record of the ring with its header filled in, or NULL (and counted as lost). */
+#define reserve_record(type, kind_, cpu_, start_, end_)               \
+  ({                                                                  \
+    type *record__ = bpf_ringbuf_reserve(&evidence, sizeof(type), 0); \
+    if (record__) {                                                   \
+      struct ev_header header__ = {.kind = (kind_),                   \
+                                   .bytes = sizeof(type),             \
+                                   .cpu = (cpu_),                     \
+                                   .start_ns = (start_),              \
+                                   .end_ns = (end_)};                 \
+      record__->header = header__;                                    \
+    } else {                                                          \
+      count_lost();                                                   \
+    }                                                                 \
+    record__;                                                         \
+  })
+
+static __always_inline void submit(void *record) { bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP); }
+
+/* Makes `cpu` the one where the thread runs or waits, so that what runs there is followed. */
+static __always_inline void watch_cpu(struct thread_state *thread, u32 cpu, u64 now) {
+  struct pg_cpu *from, *to;
+  if (thread->cpu == cpu) return;
+  from = cpu_state_of(thread->cpu);
+  to = cpu_state_of(cpu);
+  if (!to) return;
+  if (from) __sync_fetch_and_add(&from->watched, -1);
+  if (__sync_fetch_and_add(&to->watched, 1) == 0) to->slice_ns = now;
+  thread->cpu = cpu;
+}
+
+static __always_inline u64 cgroup_id_of(struct task_struct *task) {
+  return BPF_CORE_READ(task, sched_task_group, css.cgroup, kn, id);
+}
+
+#define PF_WQ_WORKER 0x00000020
+#define PF_KTHREAD 0x00200000
+
+static __always_inline void describe_task(struct ev_task *to, struct task_struct *task) {
+  u32 flags = BPF_CORE_READ(task, flags);
+  to->tid = BPF_CORE_READ(task, pid);
+  to->pid = BPF_CORE_READ(task, tgid);
+  to->priority = BPF_CORE_READ(task, prio);
+  to->policy = BPF_CORE_READ(task, policy);
+  to->flags =
+      (flags & PF_KTHREAD ? EV_TASK_KTHREAD : 0) | (flags & PF_WQ_WORKER ? EV_TASK_WQ_WORKER : 0);
+  to->reserved = 0;
+  to->cgroup_id = cgroup_id_of(task);
+  bpf_core_read_str(to->comm, sizeof(to->comm), &task->comm);
+}
+
+static __always_inline void emit_stack(struct thread_state *thread, u32 cpu, u64 start_ns,
+                                       u64 end_ns, u16 role, const u64 *frames, u32 count) {
+  struct ev_stack *record;
+  if (count == 0 || count > EV_STACK_FRAMES) return;
+  record = reserve_record(struct ev_stack, EV_STACK, cpu, start_ns, end_ns);
+  if (!record) return;
+  record->tid = thread->tid;
+  record->role = role;
+  record->frames = count;
+  __builtin_memcpy(record->ip, frames, sizeof(record->ip));
+  submit(record);
+}
+
+/* The current task's user stack, as a record of its own before the one it belongs to. */
+static __always_inline void emit_user_stack(void *ctx, u32 tid, u32 cpu, u64 start_ns, u64 end_ns) {
+  long bytes;
+  struct ev_stack *record = reserve_record(struct ev_stack, EV_STACK, cpu, start_ns, end_ns);
+  if (!record) return;
+  record->tid = tid;
+  record->role = EV_STACK_USER;
+  bytes = bpf_get_stack(ctx, record->ip, sizeof(record->ip), BPF_F_USER_STACK);
+  if (bytes <= 0) {
+    bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
+    return;
+  }
+  record->frames = bytes / sizeof(u64);
+  submit(record);
+}
+
+#endif /* POLLGAP_STATE_H */
