@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares a report with the workload's ground truth.
+
+Where a hiccup of the machine falls on an injected disturbance, both are in the ledger: so the time
+of the expected cause is compared, not the gap's duration.
+"""
+import dataclasses
+
+import intervals
+
+REPORTED_FROM_NS = 1_200_000  # every gap at least this long must be in the report (threshold 1 ms)
+
+# A silence is in_poll for the workload, which stamps entry and return, and may be between_polls for
+# the agent, which need not time returns; the two never differ in when they were.
+FAMILY = {
+    "in_poll": "silence",
+    "between_polls": "silence",
+    "stalled": "silence",
+    "late_completion": "late",
+    "unpolled_completion": "late",
+}
+
+
+def tolerance(duration_ns):
+    """10 % or 100 us, whichever is more."""
+    return max(duration_ns // 10, 100_000)
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """Something that is not as it should be, and the ledgers that show it."""
+    what: str  # wrong, unexplained, missed, unreported, unlogged, ledger
+    text: str
+    gaps: tuple = ()
+
+
+@dataclasses.dataclass
+class Judgement:
+    """Of one injected disturbance: right, wrong, unexplained or missed."""
+    injected: object
+    verdict: str
+    error_ns: int
+    finding: object = None
+
+
+def span(gap):
+    return gap["start_mono_ns"], gap["start_mono_ns"] + gap["duration_ns"]
+
+
+def segment_spans(gap, cause):
+    """The segments of one cause, as ((start, end), detail)."""
+    for segment in gap["segments"]:
+        if segment["cause"] == cause:
+            start = gap["start_mono_ns"] + segment["offset_ns"]
+            yield (start, start + segment["duration_ns"]), segment["detail"]
+
+
+def describe(gap):
+    """A gap's ledger, for a person."""
+    lines = [f"gap {gap['id']} {gap['kind']} tid {gap['tid']} at {gap['start_mono_ns']} for "
+             f"{gap['duration_ns'] / 1e6:.3f} ms: {gap['verdict']['text']}"]
+    for segment in gap["segments"]:
+        detail = {key: value for key, value in segment["detail"].items() if not key.endswith("stack")}
+        lines.append(f"  +{segment['offset_ns'] / 1e6:9.3f} ms {segment['duration_ns'] / 1e6:9.3f} ms "
+                     f"{segment['cause']} {detail}")
+    return "\n".join(lines)
+
+
+def names(detail, culprit):
+    """Whether a detail says everything that there is to say of the culprit. The culprit's members
+    are those of the report; one that is a string may be part of the report's."""
+    for key, wanted in culprit.items():
+        found = detail.get(key)
+        if isinstance(wanted, dict):
+            if not isinstance(found, dict) or not names(found, wanted):
+                return False
+        elif isinstance(wanted, str):
+            if not isinstance(found, str) or wanted not in found:
+                return False
+        elif found != wanted:
+            return False
+    return True
+
+
+def ledger_findings(report):
+    """Segments are sorted, disjoint and sum to the gap exactly."""
+    for gap in report["gaps"]:
+        at = 0
+        for segment in gap["segments"]:
+            if segment["offset_ns"] != at or segment["duration_ns"] <= 0:
+                yield Finding("ledger", f"segment at {segment['offset_ns']}, not at {at}", (gap,))
+                break
+            at += segment["duration_ns"]
+        else:
+            if at != gap["duration_ns"]:
+                yield Finding("ledger", f"segments sum to {at}, not {gap['duration_ns']}", (gap,))
+
+
+def judge_injected(injected, gaps):
+    """Whether the ledgers explain one injected disturbance."""
+    allowed = tolerance(intervals.length(injected.span))
+    window = (injected.start - allowed, injected.end + allowed)
+    touching = [gap for gap in gaps if gap["tid"] == injected.tid
+                and intervals.overlaps(span(gap), window)]
+
+    def judged(verdict, error, why=""):
+        finding = None
+        if verdict != "right":
+            finding = Finding(verdict, f"{injected.name} #{injected.number}, {injected.cause or 'idle'}"
+                              f" at {injected.start} for {intervals.length(injected.span) / 1e6:.3f} ms,"
+                              f" culprit {injected.culprit}: {why}", tuple(touching))
+        return Judgement(injected, verdict, error, finding)
+
+    if not injected.cause:  # nothing was outstanding: idle, not a gap
+        late = [gap for gap in touching if FAMILY[gap["kind"]] == "late"]
+        return judged("wrong", 0, "idle time is reported as a gap") if late else judged("right", 0)
+
+    wanted = intervals.length(injected.span)
+    if not touching:
+        return judged("missed", wanted, "no gap covers it")
+    found = [(part, detail) for gap in touching for part, detail in segment_spans(gap, injected.cause)]
+    explained = intervals.covered(window, [part for part, _ in found])
+    error = abs(explained - wanted)
+    if error > allowed:
+        unexplained = intervals.covered(
+            window, [part for gap in touching for part, _ in segment_spans(gap, "unexplained")])
+        short = wanted - explained
+        return judged("unexplained" if short > 0 and 2 * unexplained > short else "wrong", error,
+                      f"{explained / 1e6:.3f} ms of {injected.cause} in the ledger")
+    if not any(names(detail, injected.culprit) for part, detail in found
+               if intervals.overlaps(part, window)):
+        return judged("wrong", error, "the culprit is not named")
+    if not any(verdict_stands(gap, injected) for gap in touching):
+        return judged("wrong", error, "no verdict says so")
+    return judged("right", error)
+
+
+def verdict_stands(gap, injected):
+    """Whether a gap's verdict is the injected cause, or one that took more of the gap than it."""
+    verdict = gap["verdict"]["cause"]
+    if verdict == injected.cause:
+        return True
+    total = {cause: sum(intervals.length(part) for part, _ in segment_spans(gap, cause))
+             for cause in (verdict, injected.cause)}
+    return verdict != "unexplained" and total[verdict] > total[injected.cause]
+
+
+def gap_findings(truth, report, watched):
+    """Gaps of the log that the report lacks and gaps of the report that the log lacks, their edges
+    included. `watched` is when the agent surely was attached."""
+    def spans(gaps, tid, family):
+        return [where for where, gap_tid, kind in gaps if gap_tid == tid and FAMILY[kind] == family]
+
+    logged = [(gap.span, gap.tid, gap.kind) for gap in truth.gaps]
+    reported = [(span(gap), gap["tid"], gap["kind"]) for gap in report["gaps"]]
+    for where, tid, kind in logged:
+        inside = watched[0] <= where[0] and where[1] <= watched[1]
+        if inside and intervals.length(where) >= REPORTED_FROM_NS:
+            missing = intervals.uncovered(where, spans(reported, tid, FAMILY[kind]))
+            if missing > tolerance(intervals.length(where)):
+                near = tuple(gap for gap in report["gaps"] if intervals.overlaps(span(gap), where))
+                yield Finding("unreported", f"{kind} gap of tid {tid} at {where[0]} for "
+                              f"{intervals.length(where) / 1e6:.3f} ms: {missing / 1e6:.3f} ms of it "
+                              "is in no reported gap", near)
+    for gap in report["gaps"]:
+        polling = truth.polling.get(gap["tid"])
+        if polling is None:
+            yield Finding("unlogged", f"tid {gap['tid']} is no polling thread", (gap,))
+        elif span(gap)[0] < polling[1]:
+            extra = intervals.uncovered(span(gap), spans(logged, gap["tid"], FAMILY[gap["kind"]]))
+            if extra > tolerance(gap["duration_ns"]):
+                yield Finding("unlogged", f"{extra / 1e6:.3f} ms of a reported gap are in no gap of the "
+                              "workload's log", (gap,))
+
+
+def accidental(report, judgements):
+    """Gaps of the report that no injected disturbance touches: the machine's own."""
+    windows = [judgement.injected.span for judgement in judgements]
+    return [gap for gap in report["gaps"]
+            if not any(intervals.overlaps(span(gap), window) for window in windows)]

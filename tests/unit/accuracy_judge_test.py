@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The judge of tests/accuracy must see what is wrong in a report, and nothing else."""
+import os
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../accuracy"))
+import intervals  # noqa: E402
+import judge  # noqa: E402
+import truth as truth_log  # noqa: E402
+
+MS = 1_000_000
+TID = 7
+
+
+def gap(segments, start=100 * MS, kind="between_polls", tid=TID, verdict=None):
+    """A reported gap of (cause, milliseconds, detail) segments."""
+    offset, ledger = 0, []
+    for cause, milliseconds, detail in segments:
+        ledger.append({"offset_ns": offset, "duration_ns": int(milliseconds * MS), "cause": cause,
+                       "detail": detail})
+        offset += int(milliseconds * MS)
+    cause = verdict or max(segments, key=lambda segment: segment[1])[0]
+    return {"id": 1, "kind": kind, "tid": tid, "start_mono_ns": start, "duration_ns": offset,
+            "verdict": {"cause": cause, "text": cause}, "segments": ledger}
+
+
+def injected(cause="preemption", start=100 * MS, milliseconds=5, culprit=None):
+    return truth_log.Injected("fifo", 1, cause, TID, start, start + milliseconds * MS,
+                              {"task": {"comm": "hog"}} if culprit is None else culprit)
+
+
+HOG = {"task": {"comm": "hog", "tid": 9}}
+
+
+class JudgeInjected(unittest.TestCase):
+    def verdict(self, *gaps, **of):
+        return judge.judge_injected(injected(**of), gaps).verdict
+
+    def test_right(self):
+        self.assertEqual(self.verdict(gap([("preemption", 5.05, HOG)])), "right")
+
+    def test_right_in_two_gaps(self):
+        self.assertEqual(self.verdict(gap([("preemption", 2.5, HOG)]),
+                                      gap([("preemption", 2.5, HOG)], start=102_500_000)), "right")
+
+    def test_gaps_of_two_kinds_at_once_count_once(self):
+        both = gap([("preemption", 5, HOG)]), gap([("preemption", 5, HOG)], kind="late_completion")
+        self.assertEqual(self.verdict(*both), "right")
+
+    def test_wrong_cause(self):
+        self.assertEqual(self.verdict(gap([("application", 5, {})])), "wrong")
+
+    def test_too_short(self):
+        self.assertEqual(self.verdict(gap([("preemption", 4, HOG), ("application", 1, {})])), "wrong")
+
+    def test_too_long(self):
+        self.assertEqual(self.verdict(gap([("preemption", 6, HOG)], start=99_500_000)), "wrong")
+
+    def test_unexplained(self):
+        self.assertEqual(self.verdict(gap([("unexplained", 5, {})])), "unexplained")
+
+    def test_missed(self):
+        self.assertEqual(self.verdict(), "missed")
+        self.assertEqual(self.verdict(gap([("preemption", 5, HOG)], start=200 * MS)), "missed")
+        self.assertEqual(self.verdict(gap([("preemption", 5, HOG)], tid=8)), "missed")
+
+    def test_culprit_not_named(self):
+        self.assertEqual(self.verdict(gap([("preemption", 5, {"task": {"comm": "other"}})])), "wrong")
+        self.assertEqual(self.verdict(gap([("preemption", 5, {})])), "wrong")
+
+    def test_verdict_must_say_so(self):
+        self.assertEqual(self.verdict(gap([("preemption", 5, HOG)], verdict="application")), "wrong")
+        longer = gap([("preemption", 5, HOG), ("stolen", 9, {})])
+        self.assertEqual(self.verdict(longer), "right")  # a hiccup that really took more
+
+    def test_idle(self):
+        self.assertEqual(self.verdict(cause=""), "right")
+        self.assertEqual(self.verdict(gap([("late_completion", 5, {})], kind="late_completion"),
+                                      cause=""), "wrong")
+
+
+class Names(unittest.TestCase):
+    def test_members(self):
+        self.assertTrue(judge.names({"irq": 36, "action": "virtio1-req.0"}, {"action": "virtio1"}))
+        self.assertFalse(judge.names({"irq": 36}, {"irq": 37}))
+        self.assertFalse(judge.names({}, {"irq": 37}))
+        self.assertTrue(judge.names({"task": {"comm": "hog", "tid": 9}}, {"task": {"tid": 9}}))
+
+
+class Gaps(unittest.TestCase):
+    def findings(self, logged, reported, watched=(0, 10**12)):
+        truth = truth_log.Truth([], [truth_log.LoggedGap(kind, TID, start, end)
+                                     for kind, start, end in logged], {TID: (0, 10**12)})
+        return [finding.what for finding in judge.gap_findings(truth, {"gaps": reported}, watched)]
+
+    def test_same(self):
+        self.assertEqual(self.findings([("in_poll", 100 * MS, 105 * MS)],
+                                       [gap([("application", 5, {})])]), [])
+
+    def test_unreported(self):
+        self.assertEqual(self.findings([("in_poll", 100 * MS, 105 * MS)], []), ["unreported"])
+        self.assertEqual(self.findings([("late_completion", 100 * MS, 105 * MS)],
+                                       [gap([("application", 5, {})])]), ["unreported", "unlogged"])
+
+    def test_short_ones_need_not_be_reported(self):
+        self.assertEqual(self.findings([("in_poll", 100 * MS, 101 * MS)], []), [])
+
+    def test_before_attaching(self):
+        self.assertEqual(self.findings([("in_poll", 100 * MS, 105 * MS)], [], (101 * MS, 10**12)), [])
+
+    def test_unlogged(self):
+        self.assertEqual(self.findings([], [gap([("application", 5, {})])]), ["unlogged"])
+        self.assertEqual(self.findings([("in_poll", 100 * MS, 103 * MS)],
+                                       [gap([("application", 5, {})])]), ["unlogged"])
+
+    def test_after_the_last_poll(self):
+        truth = truth_log.Truth([], [], {TID: (0, 100 * MS)})
+        self.assertEqual(list(judge.gap_findings(truth, {"gaps": [gap([("application", 5, {})])]},
+                                                 (0, 10**12))), [])
+
+
+class Ledger(unittest.TestCase):
+    def findings(self, *gaps):
+        return [finding.what for finding in judge.ledger_findings({"gaps": gaps})]
+
+    def test_sums(self):
+        self.assertEqual(self.findings(gap([("a", 1, {}), ("b", 2, {})])), [])
+        short = gap([("a", 1, {})])
+        short["duration_ns"] += 1
+        self.assertEqual(self.findings(short), ["ledger"])
+
+    def test_disjoint(self):
+        overlapping = gap([("a", 1, {}), ("b", 2, {})])
+        overlapping["segments"][1]["offset_ns"] -= 1
+        self.assertEqual(self.findings(overlapping), ["ledger"])
+
+
+class Intervals(unittest.TestCase):
+    def test_union_and_cover(self):
+        self.assertEqual(intervals.union([(5, 7), (1, 3), (2, 4), (9, 9)]), [(1, 4), (5, 7)])
+        self.assertEqual(intervals.covered((0, 10), [(1, 3), (2, 4), (8, 20)]), 5)
+        self.assertEqual(intervals.uncovered((0, 10), [(-5, 20)]), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
