@@ -272,13 +272,15 @@ enum ev_gap_kind {
   EV_GAP_STALLED = 4,
 };
 
-#define EV_GAP_OPEN 0x1u /* the thread had not polled again when the session or the thread ended \
-                          */
+#define EV_GAP_OPEN                                                            \
+  0x1u /* the thread had not polled again when the session or the thread ended \
+        */
 #define EV_GAP_NO_RETURN \
   0x2u /* poll returns are not timed here: between_polls may include the poll */
-#define EV_GAP_WAITED_EVENT 0x4u /* the thread waited for a completion event in it (event-driven) \
-                                  */
-#define EV_GAP_STEAL_VALID 0x8u  /* steal_ns was read on one and the same CPU at both edges */
+#define EV_GAP_WAITED_EVENT                                                                      \
+  0x4u                          /* the thread waited for a completion event in it (event-driven) \
+                                 */
+#define EV_GAP_STEAL_VALID 0x8u /* steal_ns was read on one and the same CPU at both edges */
 
 struct ev_gap {
   struct ev_header header; /* start and end of the gap; cpu: at its end */

@@ -6,12 +6,13 @@
 #ifndef POLLGAP_STATE_H
 #define POLLGAP_STATE_H
 
+#include "core_types.h"
+
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
 #include "config.h"
-#include "core_types.h"
 #include "evidence.h"
 
 #define PG_PENDING 32
