@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "agent/ledger/gap.h"
-#include "agent/report/session.h"
+#include "agent/report/session_info.h"
 
 namespace pollgap {
 

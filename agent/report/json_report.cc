@@ -15,7 +15,7 @@ std::string dump(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-Json tool_of(const Session& session) {
+Json tool_of(const SessionInfo& session) {
   Json tool = session.tool;
   if (!tool.contains("name")) tool["name"] = "pollgap";
   if (!tool.contains("version")) tool["version"] = "unknown";
@@ -23,7 +23,7 @@ Json tool_of(const Session& session) {
 }
 
 // What the stream itself tells of what is missing.
-std::vector<std::string> stream_warnings(const SessionFacts& facts, const Session& session,
+std::vector<std::string> stream_warnings(const SessionFacts& facts, const SessionInfo& session,
                                          bool has_coverage) {
   std::vector<std::string> warnings;
   if (!session.present)
@@ -45,7 +45,7 @@ std::vector<std::string> stream_warnings(const SessionFacts& facts, const Sessio
   return warnings;
 }
 
-Json coverage_of(const SessionFacts& facts, const Session& session,
+Json coverage_of(const SessionFacts& facts, const SessionInfo& session,
                  const std::vector<std::string>& notes) {
   const Json recorded = Json::parse(facts.coverage_json, nullptr, false);
   Json coverage = recorded.is_object() ? recorded : Json::object();
@@ -72,13 +72,13 @@ std::string top_level_member(const char* key, const Json& value) {
 
 }  // namespace
 
-const Session& ReportBuilder::session(const SessionFacts& facts) {
-  if (!session_.present) session_ = parse_session(facts.session_json);
+const SessionInfo& ReportBuilder::session(const SessionFacts& facts) {
+  if (!session_.present) session_ = parse_session_info(facts.session_json);
   return session_;
 }
 
 ReportedGap ReportBuilder::add(const Gap& gap, const SessionFacts& facts) {
-  const Session& current = session(facts);
+  const SessionInfo& current = session(facts);
   ReportedGap reported;
   reported.gap = gap;
   if (current.clock) reported.start = wall_time(gap.start_mono_ns, *current.clock);
@@ -91,7 +91,7 @@ ReportedGap ReportBuilder::add(const Gap& gap, const SessionFacts& facts) {
 ReportHead ReportBuilder::head(const SessionFacts& facts,
                                const std::vector<std::string>& notes) const {
   ReportHead head;
-  head.session = parse_session(facts.session_json);
+  head.session = parse_session_info(facts.session_json);
   head.coverage = coverage_of(facts, head.session, notes);
   head.summary = summary_.finish(facts);
   return head;

@@ -12,7 +12,7 @@
 #include "agent/ledger/correlator.h"
 #include "agent/ledger/gap.h"
 #include "agent/report/gap_json.h"
-#include "agent/report/session.h"
+#include "agent/report/session_info.h"
 #include "agent/report/summary.h"
 
 namespace pollgap {
@@ -21,7 +21,7 @@ inline constexpr std::string_view kReportSchema = "pollgap.report/1";
 
 // What stands before the gaps in a report.
 struct ReportHead {
-  Session session;
+  SessionInfo session;
   nlohmann::ordered_json coverage;  // an object; "warnings" is an array of lines for a person
   Summary summary;
 };
@@ -41,9 +41,9 @@ class ReportBuilder {
   void write(const ReportHead& head, const std::function<void(std::string_view)>& sink) const;
 
  private:
-  const Session& session(const SessionFacts& facts);
+  const SessionInfo& session(const SessionFacts& facts);
 
-  Session session_;
+  SessionInfo session_;
   std::deque<std::string> gap_lines_;
   SummaryBuilder summary_;
 };

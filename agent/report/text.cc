@@ -172,7 +172,7 @@ std::string duration_option(const nlohmann::ordered_json& options, const char* k
 
 std::string title_text(const ReportHead& head) {
   std::string out = "pollgap";
-  const Session& session = head.session;
+  const SessionInfo& session = head.session;
   if (const auto version = json_text(session.tool, "version"); !version.empty())
     out += " " + version;
   if (const auto pid = json_text(session.target, "pid"); !pid.empty()) out += ": pid " + pid;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/report/session.h"
+#include "agent/report/session_info.h"
 
 namespace pollgap {
 namespace {
@@ -36,17 +36,22 @@ HostFacts host_facts(const Json& host) {
 
 }  // namespace
 
-Session parse_session(const std::string& session_json) {
-  const Json parsed = Json::parse(session_json, nullptr, /*allow_exceptions=*/false);
-  const Json root = parsed.is_object() ? parsed : Json::object();
-  Session session;
-  session.present = parsed.is_object();
+SessionInfo session_info_of(const Json& root) {
+  SessionInfo session;
+  session.present = true;
   session.tool = object_member(root, "tool");
   session.host = object_member(root, "host");
   session.target = object_member(root, "target");
   session.options = object_member(root, "options");
   session.clock = clock_anchor(session.host);
   session.host_facts = host_facts(session.host);
+  return session;
+}
+
+SessionInfo parse_session_info(const std::string& session_json) {
+  const Json parsed = Json::parse(session_json, nullptr, /*allow_exceptions=*/false);
+  SessionInfo session = session_info_of(parsed.is_object() ? parsed : Json::object());
+  session.present = parsed.is_object();
   return session;
 }
 

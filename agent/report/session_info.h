@@ -18,7 +18,7 @@ struct HostFacts {
   int cgroup_version = 0;   // of the cpu controller: 1, 2; 0: not known
 };
 
-struct Session {
+struct SessionInfo {
   nlohmann::ordered_json tool, host, target, options;  // objects, perhaps empty
   std::optional<ClockAnchor> clock;                    // host.clock {mono_ns, realtime_ns}
   HostFacts host_facts;
@@ -26,6 +26,8 @@ struct Session {
 };
 
 // Never fails: what is missing or of the wrong type is left empty.
-Session parse_session(const std::string& session_json);
+SessionInfo parse_session_info(const std::string& session_json);
+// Likewise, from an object with these members, such as a report.
+SessionInfo session_info_of(const nlohmann::ordered_json& root);
 
 }  // namespace pollgap
