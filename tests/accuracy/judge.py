@@ -68,10 +68,14 @@ def describe(gap):
 
 def names(detail, culprit):
     """Whether a detail says everything that there is to say of the culprit. The culprit's members
-    are those of the report; one that is a string may be part of the report's."""
+    are those of the report; one that is a string may be part of the report's. A function may be
+    anywhere on the stack."""
     for key, wanted in culprit.items():
         found = detail.get(key)
-        if isinstance(wanted, dict):
+        if key == "function":
+            if not any(frame.get("function") == wanted for frame in detail.get("user_stack", [])):
+                return False
+        elif isinstance(wanted, dict):
             if not isinstance(found, dict) or not names(found, wanted):
                 return False
         elif isinstance(wanted, str):
@@ -163,10 +167,10 @@ def gap_findings(truth, report, watched):
                               f"{intervals.length(where) / 1e6:.3f} ms: {missing / 1e6:.3f} ms of it "
                               "is in no reported gap", near)
     for gap in report["gaps"]:
-        polling = truth.polling.get(gap["tid"])
-        if polling is None:
+        polling_end = truth.polling_end.get(gap["tid"])
+        if polling_end is None:
             yield Finding("unlogged", f"tid {gap['tid']} is no polling thread", (gap,))
-        elif span(gap)[0] < polling[1]:
+        elif span(gap)[0] < polling_end:
             extra = intervals.uncovered(span(gap), spans(logged, gap["tid"], FAMILY[gap["kind"]]))
             if extra > tolerance(gap["duration_ns"]):
                 yield Finding("unlogged", f"{extra / 1e6:.3f} ms of a reported gap are in no gap of the "

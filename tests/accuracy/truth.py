@@ -36,7 +36,7 @@ class LoggedGap:
 class Truth:
     injected: list
     gaps: list
-    polling: dict  # tid: (first poll, last poll)
+    polling_end: dict  # tid: the last poll
 
 
 def read(path):
@@ -44,13 +44,18 @@ def read(path):
     with open(path, encoding="utf-8") as file:
         for line in file:
             record = json.loads(line)
-            start = record.get("start_ns", 0)
-            end = record.get("end_ns", start + record.get("duration_ns", 0))
             if record["type"] == "disturbance":
-                truth.injected.append(Injected(record["name"], record["number"], record["cause"],
-                                               record["tid"], start, end, record.get("culprit", {})))
+                start = record["start_mono_ns"]
+                cause = "" if record["cause"] == "idle" else record["cause"]
+                truth.injected.append(Injected(record["name"], len(truth.injected) + 1, cause,
+                                               record["tid"], start, start + record["duration_ns"],
+                                               record["culprit"]))
             elif record["type"] == "gap":
-                truth.gaps.append(LoggedGap(record["kind"], record["tid"], start, end))
-            elif record["type"] == "polling":
-                truth.polling[record["tid"]] = (start, end)
+                start = record["start_mono_ns"]
+                truth.gaps.append(LoggedGap(record["kind"], record["tid"], start,
+                                            start + record["duration_ns"]))
+            elif record["type"] == "polling_end":
+                truth.polling_end[record["tid"]] = record["mono_ns"]
+                if record["dropped_gaps"]:
+                    raise RuntimeError(f"the workload's log lacks {record['dropped_gaps']} gaps")
     return truth

@@ -89,11 +89,16 @@ class Names(unittest.TestCase):
         self.assertFalse(judge.names({}, {"irq": 37}))
         self.assertTrue(judge.names({"task": {"comm": "hog", "tid": 9}}, {"task": {"tid": 9}}))
 
+    def test_function_on_the_stack(self):
+        detail = {"user_stack": [{"address": "0x1"}, {"address": "0x2", "function": "compute"}]}
+        self.assertTrue(judge.names(detail, {"function": "compute"}))
+        self.assertFalse(judge.names(detail, {"function": "other"}))
+
 
 class Gaps(unittest.TestCase):
     def findings(self, logged, reported, watched=(0, 10**12)):
         truth = truth_log.Truth([], [truth_log.LoggedGap(kind, TID, start, end)
-                                     for kind, start, end in logged], {TID: (0, 10**12)})
+                                     for kind, start, end in logged], {TID: 10**12})
         return [finding.what for finding in judge.gap_findings(truth, {"gaps": reported}, watched)]
 
     def test_same(self):
@@ -117,7 +122,7 @@ class Gaps(unittest.TestCase):
                                        [gap([("application", 5, {})])]), ["unlogged"])
 
     def test_after_the_last_poll(self):
-        truth = truth_log.Truth([], [], {TID: (0, 100 * MS)})
+        truth = truth_log.Truth([], [], {TID: 100 * MS})
         self.assertEqual(list(judge.gap_findings(truth, {"gaps": [gap([("application", 5, {})])]},
                                                  (0, 10**12))), [])
 
