@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """The judge of tests/accuracy must see what is wrong in a report, and nothing else."""
 import os
