@@ -15,13 +15,16 @@
 namespace pollgap {
 
 enum class SiteRole {
-  poll_cq,     // ops.poll_cq(ibv_cq*, int, ibv_wc*) -> int completions
-  start_poll,  // ibv_cq_ex.start_poll(ibv_cq_ex*, ibv_poll_cq_attr*) -> 0 or ENOENT
-  next_poll,   // ibv_cq_ex.next_poll(ibv_cq_ex*) -> 0 or ENOENT
-  end_poll,    // ibv_cq_ex.end_poll(ibv_cq_ex*)
-  post_send,   // ops.post_send(ibv_qp*, ibv_send_wr*, ibv_send_wr**) -> 0 or errno
-  verb,        // exported control-path function of libibverbs or librdmacm
-  user,        // --poll-site: each call is a poll; nothing is known of its arguments
+  poll_cq,       // ops.poll_cq(ibv_cq*, int, ibv_wc*) -> int completions
+  start_poll,    // ibv_cq_ex.start_poll(ibv_cq_ex*, ibv_poll_cq_attr*) -> 0 or ENOENT
+  next_poll,     // ibv_cq_ex.next_poll(ibv_cq_ex*) -> 0 or ENOENT
+  end_poll,      // ibv_cq_ex.end_poll(ibv_cq_ex*)
+  post_send,     // ops.post_send(ibv_qp*, ibv_send_wr*, ibv_send_wr**) -> 0 or errno
+  verb,          // exported control-path function of libibverbs or librdmacm
+  user,          // --poll-site: each call is a poll; nothing is known of its arguments
+  get_cq_event,  // ibv_get_cq_event(ibv_comp_channel*, ibv_cq**, void**): waits for a completion
+                 // event
+  open_hook,     // libibverbs function after whose call a context or CQ may be new: discover again
 };
 const char* to_string(SiteRole role);
 
@@ -81,7 +84,7 @@ struct ThreadInfo {
   int last_cpu = -1;
   std::string policy;    // "SCHED_OTHER", ...
   int priority = 0;      // nice, or real-time priority
-  double cpu_share = 0;  // of one CPU since the process began, 0..1
+  double cpu_share = 0;  // of one CPU since the thread began, 0..1
 };
 
 struct Sites {
