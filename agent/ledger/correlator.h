@@ -3,6 +3,7 @@
 // No clock, no I/O, no globals: the same stream gives the same gaps.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -35,6 +36,7 @@ struct SessionFacts {
   uint64_t records = 0;
   uint64_t malformed = 0;  // records dropped because their kind or size was wrong
   uint64_t lost = 0;       // sum of EV_LOST
+  uint64_t evicted = 0;    // records that no longer fitted into memory or came too late to place
   std::map<std::pair<uint32_t, uint64_t>, PollTotals> polls;  // by (tid, cq)
   std::map<uint32_t, std::string> threads;                    // tid -> comm
 };
@@ -49,6 +51,11 @@ class Correlator {
   // One record: header and body in one contiguous span. Malformed ones are counted and dropped.
   // Gaps that it completes are appended to `gaps`.
   void accept(std::span<const std::byte> record, std::vector<Gap>& gaps);
+
+  // No more records will come: completes the gaps that still wait for evidence (a thread that was
+  // moved away while it waited leaves a task whose run is recorded only when it ends). EV_COVERAGE,
+  // the last record of a whole capture, does the same.
+  void finish(std::vector<Gap>& gaps);
 
   const SessionFacts& facts() const;
 
