@@ -207,7 +207,7 @@ int BPF_PROG(on_ipi_send_cpu, unsigned int cpu, unsigned long callsite, void *ca
   return 0;
 }
 
-const volatile u32 possible_cpus = 1;
+const volatile __u32 possible_cpus = 1;
 
 SEC("tp_btf/ipi_send_cpumask")
 int BPF_PROG(on_ipi_send_cpumask, const struct cpumask *mask, unsigned long callsite,

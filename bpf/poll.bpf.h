@@ -37,33 +37,12 @@ struct wr_head {
   u32 num_sge, opcode, send_flags, pad;
 };
 
-struct poll_key {
-  u64 cq;
-  u32 tid, reserved;
-};
-
-struct poll_state {
-  u32 site, exit_cpu;
-  u64 first_ns, last_ns;
-  u64 exit_ns; /* when the latest poll returned (or began, without return probes) */
-  u64 exit_steal_ns;
-  u64 window_ns;    /* since when polls have found nothing; 0: not yet polled */
-  u64 window_polls; /* polls in that window */
-  u64 polls, empty_polls, completions, error_completions, idle_ns;
-};
-
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(max_entries, 8192);
   __type(key, struct poll_key);
   __type(value, struct poll_state);
 } polls SEC(".maps");
-
-struct cq_state {
-  s64 outstanding; /* signaled sends posted and not completed, as far as seen */
-  u64 since_ns;    /* since when it is above 0 */
-  u64 posted_sends, posted_signaled;
-};
 
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
@@ -102,7 +81,7 @@ static __always_inline u64 steal_clock(void) {
  * Counts uses of the functions through which a process comes by another verbs context or CQ: the
  * agent looks for new poll functions when it moves.
  */
-u32 contexts_opened = 0;
+__u32 contexts_opened = 0;
 
 SEC("uprobe")
 int BPF_KPROBE(on_context_opened) {

@@ -14,14 +14,13 @@
 
 #include "config.h"
 #include "evidence.h"
-
-#define PG_PENDING 32
-#define PG_VERB_DEPTH 4
+#include "map_types.h"
 
 const volatile struct pg_config config = {};
 
 /* Records that found no room, by CPU that wrote them; the agent sums them up. */
-u64 lost_records = 0;
+/* Globals that user space reads have the types that its headers know. */
+__u64 lost_records = 0;
 
 struct {
   __uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -35,46 +34,6 @@ struct {
   __type(key, u32);
   __type(value, struct pg_cpu);
 } cpus SEC(".maps");
-
-/* One of a thread's own kernel stretches since its last poll, not yet told. */
-struct pending_self {
-  u64 start_ns, end_ns, sum_ns, longest_ns, address, user_ip;
-  s32 syscall_nr;
-  u32 type, count, flags;
-  u32 major_faults, reserved;
-};
-
-struct verb_call {
-  u64 cookie, start_ns, bytes;
-};
-
-struct thread_state {
-  u32 tid, slot; /* index in thread_clocks */
-  u32 cpu;       /* where it runs or waits */
-  u32 pending_count;
-  /* off the CPU */
-  u64 out_ns;
-  u32 out_cpu, out_state, out_flags, out_policy;
-  s32 out_priority;
-  u32 out_stack_frames;
-  u64 out_user_ip;
-  u64 wakeup_ns;
-  struct ev_waker waker;
-  u64 throttle_cgroup_id, quota_ns, period_ns;
-  u64 last_stack_ns;
-  /* kernel entries */
-  u64 syscall_ns, syscall_ip;
-  s32 syscall_nr;
-  u32 verb_depth;
-  u64 fault_ns, fault_address, fault_ip;
-  struct verb_call verbs[PG_VERB_DEPTH];
-  /* polls */
-  u64 poll_enter_ns, poll_cq, poll_wc, poll_cookie;
-  u64 last_poll_cq, last_poll_exit_ns;
-  u64 event_enter_ns, event_return_ns;
-  struct pending_self pending[PG_PENDING];
-  u64 out_stack[EV_STACK_FRAMES];
-};
 
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
@@ -99,8 +58,8 @@ struct {
   __type(value, struct pg_thread_clock);
 } thread_clocks SEC(".maps");
 
-u32 threads_seen = 0;
-u32 threads_refused = 0; /* more than PG_MAX_THREADS polling threads */
+__u32 threads_seen = 0;
+__u32 threads_refused = 0; /* more than PG_MAX_THREADS polling threads */
 
 static __always_inline struct pg_cpu *cpu_state_of(u32 cpu) {
   return bpf_map_lookup_elem(&cpus, &cpu);

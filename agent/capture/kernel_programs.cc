@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/capture/kernel_programs.h"
+
+#include <bpf/bpf.h>
+#include <bpf/btf.h>
+#include <sys/mman.h>
+#include <sys/utsname.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+
+#include "pollgap_bpf.skel.h"
+
+namespace pollgap {
+namespace {
+
+// include/uapi/linux/bpf.h since 6.6; the build host's header may be older.
+constexpr auto kTraceUprobeMulti = static_cast<bpf_attach_type>(48);
+
+std::string last_libbpf_line;  // NOLINT: libbpf's print callback has no argument of ours
+
+int remember_libbpf_line(libbpf_print_level level, const char* format, va_list arguments) {
+  if (level != LIBBPF_WARN) return 0;
+  char line[512];
+  std::vsnprintf(line, sizeof(line), format, arguments);
+  last_libbpf_line = line;
+  while (!last_libbpf_line.empty() && last_libbpf_line.back() == '\n') last_libbpf_line.pop_back();
+  return 0;
+}
+
+// Uprobe links filter by thread group, as we need, since 6.11; before, by the leading thread only
+// (kernel/trace/bpf_trace.c: uprobe_prog_run).
+bool kernel_has_multi_uprobes() {
+  utsname name{};
+  int major = 0;
+  int minor = 0;
+  if (uname(&name) != 0) return false;
+  if (std::sscanf(name.release, "%d.%d", &major, &minor) != 2) return false;
+  return major > 6 || (major == 6 && minor >= 11);
+}
+
+constexpr std::string_view kTracepointPrefix = "tp_btf/";
+
+bool is_tracepoint(const bpf_program* program) {
+  return std::string_view(bpf_program__section_name(program)).starts_with(kTracepointPrefix);
+}
+
+Error load_error(int error) {
+  if (error == -EPERM || error == -EACCES) {
+    return {ExitCode::no_privilege,
+            "the kernel refused to load pollgap's BPF programs: run it as root, or give it "
+            "CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE"};
+  }
+  return {ExitCode::kernel_lacks,
+          "the kernel did not take pollgap's BPF programs (" + std::string(std::strerror(-error)) +
+              (last_libbpf_line.empty() ? "" : "; " + last_libbpf_line) +
+              "): it needs Linux 5.15 or later with BTF; 'pollgap doctor' says what is missing"};
+}
+
+template <typename T>
+Result<MappedArray<T>> map_array(const bpf_map* map) {
+  const size_t count = bpf_map__max_entries(map);
+  void* memory = mmap(nullptr, count * sizeof(T), PROT_READ, MAP_SHARED, bpf_map__fd(map), 0);
+  if (memory == MAP_FAILED) {
+    return Error{ExitCode::kernel_lacks, std::string("cannot map the BPF array ") +
+                                             bpf_map__name(map) + ": " + std::strerror(errno)};
+  }
+  return MappedArray<T>(memory, count);
+}
+
+}  // namespace
+
+void ObjectCloser::operator()(pollgap_bpf* object) const { pollgap_bpf::destroy(object); }
+
+KernelPrograms::~KernelPrograms() {
+  if (clocks_.size() != 0)
+    munmap(const_cast<pg_thread_clock*>(&clocks_[0]), clocks_.size() * sizeof(pg_thread_clock));
+  if (cpus_.size() != 0) munmap(const_cast<pg_cpu*>(&cpus_[0]), cpus_.size() * sizeof(pg_cpu));
+}
+
+Result<KernelPrograms> KernelPrograms::load(const pg_config& config,
+                                            const std::vector<pid_t>& tids) {
+  last_libbpf_line.clear();
+  libbpf_set_print(remember_libbpf_line);
+  const std::unique_ptr<btf, void (*)(btf*)> types(btf__load_vmlinux_btf(), btf__free);
+  if (!types) {
+    return Error{ExitCode::kernel_lacks,
+                 "the kernel has no type information (/sys/kernel/btf/vmlinux): pollgap needs "
+                 "CONFIG_DEBUG_INFO_BTF"};
+  }
+  KernelPrograms programs;
+  programs.object_.reset(pollgap_bpf::open());
+  if (!programs.object_) return load_error(-errno);
+  pollgap_bpf& object = *programs.object_;
+  std::memcpy(const_cast<char*>(reinterpret_cast<const volatile char*>(&object.rodata->config)),
+              &config, sizeof(config));
+  object.rodata->possible_cpus = static_cast<uint32_t>(libbpf_num_possible_cpus());
+  programs.multi_uprobes_ = kernel_has_multi_uprobes();
+  bpf_program* program = nullptr;
+  bpf_object__for_each_program(program, object.obj) {
+    const std::string_view section = bpf_program__section_name(program);
+    if (is_tracepoint(program)) {
+      const std::string tracepoint(section.substr(kTracepointPrefix.size()));
+      const std::string type = "btf_trace_" + tracepoint;
+      if (btf__find_by_name_kind(types.get(), type.c_str(), BTF_KIND_TYPEDEF) < 0) {
+        programs.missing_.push_back(tracepoint);
+        bpf_program__set_autoload(program, false);
+      }
+    } else if (programs.multi_uprobes_ && (section == "uprobe" || section == "uretprobe")) {
+      bpf_program__set_expected_attach_type(program, kTraceUprobeMulti);
+    }
+  }
+  if (const int error = pollgap_bpf::load(&object); error != 0) return load_error(error);
+  for (const pid_t tid : tids) {
+    const auto key = static_cast<uint32_t>(tid);
+    const uint8_t one = 1;
+    bpf_map_update_elem(bpf_map__fd(object.maps.chosen), &key, &one, BPF_ANY);
+  }
+  auto clocks = map_array<pg_thread_clock>(object.maps.thread_clocks);
+  if (!clocks) return clocks.error();
+  programs.clocks_ = *clocks;
+  auto cpus = map_array<pg_cpu>(object.maps.cpus);
+  if (!cpus) return cpus.error();
+  programs.cpus_ = *cpus;
+  programs.sink_ = std::make_unique<std::function<void(std::span<const std::byte>)>>();
+  const auto deliver = [](void* context, void* data, size_t size) {
+    const auto& sink = *static_cast<std::function<void(std::span<const std::byte>)>*>(context);
+    sink(std::span(static_cast<const std::byte*>(data), size));
+    return 0;
+  };
+  programs.ring_.reset(
+      ring_buffer__new(bpf_map__fd(object.maps.evidence), deliver, programs.sink_.get(), nullptr));
+  if (!programs.ring_) return load_error(-errno);
+  if (Status failed = programs.attach_tracepoints()) return *failed;
+  return programs;
+}
+
+Status KernelPrograms::attach_tracepoints() {
+  bpf_program* program = nullptr;
+  bpf_object__for_each_program(program, object_->obj) {
+    if (!is_tracepoint(program) || !bpf_program__autoload(program)) continue;
+    bpf_link* link = bpf_program__attach(program);
+    if (link == nullptr) return load_error(-errno);
+    links_.emplace_back(link, bpf_link__destroy);
+  }
+  return std::nullopt;
+}
+
+void KernelPrograms::drain(const std::function<void(std::span<const std::byte>)>& sink) {
+  *sink_ = sink;
+  ring_buffer__consume(ring_.get());
+}
+
+uint64_t KernelPrograms::lost_records() const {
+  return const_cast<const volatile __u64&>(object_->bss->lost_records);
+}
+
+uint32_t KernelPrograms::threads_refused() const {
+  return const_cast<const volatile __u32&>(object_->bss->threads_refused);
+}
+
+uint32_t KernelPrograms::contexts_opened() const {
+  return const_cast<const volatile __u32&>(object_->bss->contexts_opened);
+}
+
+}  // namespace pollgap

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The BPF object in the kernel: loaded, its tracepoint programs attached, its maps at hand. Owns
+// all of it; what it attached is gone when it is destroyed, or when the agent dies.
+#pragma once
+
+#include <bpf/libbpf.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bpf/config.h"
+#include "probes/result.h"
+
+struct pollgap_bpf;
+
+namespace pollgap {
+
+// Memory shared with an array map.
+template <typename T>
+class MappedArray {
+ public:
+  MappedArray() = default;
+  MappedArray(void* memory, size_t count)
+      : memory_(static_cast<volatile T*>(memory)), count_(count) {}
+  volatile T& operator[](size_t index) const { return memory_[index]; }
+  size_t size() const { return count_; }
+
+ private:
+  volatile T* memory_ = nullptr;
+  size_t count_ = 0;
+};
+
+struct RingCloser {
+  void operator()(ring_buffer* ring) const { ring_buffer__free(ring); }
+};
+struct ObjectCloser {
+  void operator()(pollgap_bpf* object) const;
+};
+
+class KernelPrograms {
+ public:
+  // Loads the object and attaches every tracepoint program that this kernel has a tracepoint for;
+  // `missing()` names the others. Errors: no_privilege (names the capability), kernel_lacks.
+  static Result<KernelPrograms> load(const pg_config& config, const std::vector<pid_t>& tids);
+  KernelPrograms(KernelPrograms&&) = default;
+  KernelPrograms& operator=(KernelPrograms&&) = default;
+  ~KernelPrograms();
+
+  pollgap_bpf& object() { return *object_; }
+  const std::vector<std::string>& missing() const { return missing_; }
+  // The kernel can attach many uprobes by one link (and take them off as fast).
+  bool multi_uprobes() const { return multi_uprobes_; }
+
+  // Hands every record now in the ring to `sink`, in the order the kernel reserved them.
+  void drain(const std::function<void(std::span<const std::byte>)>& sink);
+  // Since loading.
+  uint64_t lost_records() const;
+  uint32_t threads_refused() const;
+  uint32_t contexts_opened() const;
+
+  const MappedArray<pg_thread_clock>& clocks() const { return clocks_; }
+  const MappedArray<pg_cpu>& cpus() const { return cpus_; }
+
+ private:
+  KernelPrograms() = default;
+  Status attach_tracepoints();
+
+  std::unique_ptr<pollgap_bpf, ObjectCloser> object_;
+  std::unique_ptr<ring_buffer, RingCloser> ring_;
+  std::unique_ptr<std::function<void(std::span<const std::byte>)>> sink_;
+  std::vector<std::unique_ptr<bpf_link, int (*)(bpf_link*)>> links_;
+  std::vector<std::string> missing_;
+  MappedArray<pg_thread_clock> clocks_;
+  MappedArray<pg_cpu> cpus_;
+  bool multi_uprobes_ = false;
+};
+
+}  // namespace pollgap

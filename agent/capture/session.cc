@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/capture/session.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "agent/capture/cgroup_path.h"
+#include "agent/capture/fault_events.h"
+#include "agent/capture/host_facts.h"
+#include "agent/capture/kernel_programs.h"
+#include "agent/capture/names.h"
+#include "agent/capture/open_gaps.h"
+#include "agent/capture/own_cost.h"
+#include "agent/capture/placement.h"
+#include "agent/capture/silence_sampler.h"
+#include "agent/capture/site_probes.h"
+#include "agent/version.h"
+#include "pollgap_bpf.skel.h"
+#include "probes/discovery.h"
+#include "probes/monotonic_clock.h"
+#include "probes/process.h"
+
+namespace pollgap {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Kernel entries closer to each other than this many times their own full cost are one run.
+constexpr uint64_t kRunFactor = 3;
+
+std::string hex(uint64_t value) {
+  char text[24];
+  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+Json site_json(const Site& site) {
+  return {{"role", to_string(site.role)},
+          {"name", site.name},
+          {"module", site.module},
+          {"offset", hex(site.function_offset)},
+          {"probe_offset", hex(site.entry_offset)},
+          {"function_address", site.function_address},
+          {"function_bytes", 0},
+          {"emulated", site.entry_execution == ProbeExecution::emulated},
+          {"found_by", site.found_by}};
+}
+
+Json target_json(const Process& process, const std::vector<ContextInfo>& contexts,
+                 const std::vector<Site>& poll_sites) {
+  Json target{{"pid", process.pid()}, {"executable", process.executable()}};
+  target["contexts"] = Json::array();
+  for (const ContextInfo& context : contexts)
+    target["contexts"].push_back({{"device", context.device},
+                                  {"provider", context.provider},
+                                  {"cqs", context.cqs.size()},
+                                  {"qps", context.qps.size()}});
+  target["sites"] = Json::array();
+  for (const Site& site : poll_sites) target["sites"].push_back(site_json(site));
+  return target;
+}
+
+Json options_json(const AttachOptions& options) {
+  Json json{{"threshold_ns", options.threshold_ns}, {"timing", "uprobe"}};
+  if (options.duration_ns != 0) json["duration_ns"] = options.duration_ns;
+  if (!options.tids.empty()) json["tids"] = options.tids;
+  if (!options.poll_sites.empty()) json["poll_sites"] = options.poll_sites;
+  return json;
+}
+
+// Where the target's busy threads run now, before any poll has been seen.
+std::set<int> busy_cpus(const Sites& sites) {
+  std::set<int> cpus;
+  for (const ThreadInfo& thread : sites.threads)
+    if (thread.state == "R" && thread.last_cpu >= 0) cpus.insert(thread.last_cpu);
+  return cpus;
+}
+
+template <typename Record>
+std::vector<std::byte> whole(const Record& record) {
+  const auto bytes = std::as_bytes(std::span<const Record, 1>(&record, 1));
+  return {bytes.begin(), bytes.end()};
+}
+
+}  // namespace
+
+struct CaptureSession::Impl {
+  AttachOptions options;
+  pg_config config{};
+  std::unique_ptr<Process> process;  // at a fixed address: the symbolizer refers to it
+  Sites found;
+  CgroupMounts cgroups;
+  KernelPrograms programs;
+  SiteProbes probes;
+  FaultEvents faults;
+  Names names;
+  std::optional<SilenceSampler> sampler;
+  std::vector<std::vector<std::byte>> ready;  // the agent's own records, delivered next
+  std::vector<std::string> notes;
+  uint64_t lost_told = 0;
+  uint64_t lost_since_ns = 0;
+  uint32_t contexts_seen = 0;
+  size_t verbs_named = 0;
+  size_t threads_followed = 0;
+  bool shares_core = false;
+  bool called_exec = false;
+  bool session_told = false;
+
+  Impl(const AttachOptions& wanted, const pg_config& settings, std::unique_ptr<Process> target,
+       Sites sites, KernelPrograms loaded, KernelSymbols kernel, Symbolizer user)
+      : options(wanted),
+        config(settings),
+        process(std::move(target)),
+        found(std::move(sites)),
+        programs(std::move(loaded)),
+        probes(programs, process->pid()),
+        faults(programs.object().progs.on_fault_minor, programs.object().progs.on_fault_major),
+        names(*process, cgroups, std::move(kernel), std::move(user)) {}
+
+  void tell_session();
+  void tell_agent_window(ev_agent_what what, uint64_t start_ns);
+  void tell_verbs(const Sink& sink);
+  void tell_losses();
+  Status follow_threads();
+  Status attach_new_contexts();
+  void deliver(std::span<const std::byte> record, const Sink& sink);
+  void flush(const Sink& sink);
+  Json coverage() const;
+};
+
+void CaptureSession::Impl::tell_session() {
+  const Json session{{"tool", {{"name", "pollgap"}, {"version", version}, {"pid", getpid()}}},
+                     {"host", host_facts(cgroups.cpu_version())},
+                     {"target", target_json(*process, found.contexts, probes.poll_sites())},
+                     {"options", options_json(options)}};
+  const std::string text = session.dump(-1, ' ', false, Json::error_handler_t::replace);
+  ready.push_back(text_record(EV_SESSION, monotonic_ns(), text));
+}
+
+void CaptureSession::Impl::tell_agent_window(ev_agent_what what, uint64_t start_ns) {
+  ev_agent record{};
+  record.header = {EV_AGENT, sizeof(record), 0, start_ns, monotonic_ns()};
+  record.what = what;
+  ready.push_back(whole(record));
+}
+
+void CaptureSession::Impl::tell_verbs(const Sink& sink) {
+  for (; verbs_named < probes.verbs().size(); ++verbs_named)
+    names.name(EV_NAME_VERB, verbs_named, probes.verbs()[verbs_named], sink);
+}
+
+void CaptureSession::Impl::tell_losses() {
+  const uint64_t lost = programs.lost_records();
+  const uint64_t now = monotonic_ns();
+  if (lost > lost_told) {
+    ev_lost record{};
+    record.header = {EV_LOST, sizeof(record), 0, lost_since_ns, now};
+    record.records = lost - lost_told;
+    ready.push_back(whole(record));
+    lost_told = lost;
+  }
+  lost_since_ns = now;
+}
+
+// Threads that have polled for the first time since the last call: their faults are followed, and
+// the agent leaves their cores.
+Status CaptureSession::Impl::follow_threads() {
+  const auto& clocks = programs.clocks();
+  const size_t before = threads_followed;
+  std::set<int> cpus;
+  for (size_t slot = 0; slot < clocks.size() && clocks[slot].tid != 0; ++slot) {
+    if (clocks[slot].exited == 0) cpus.insert(static_cast<int>(clocks[slot].cpu));
+    if (slot < threads_followed) continue;
+    threads_followed = slot + 1;
+    if (Status failed = faults.follow(static_cast<pid_t>(clocks[slot].tid)))
+      notes.push_back(failed->message);
+  }
+  if (threads_followed > before) shares_core = !keep_off(cpus);
+  return std::nullopt;
+}
+
+// The target has opened another context or made another CQ: its poll function may be new.
+Status CaptureSession::Impl::attach_new_contexts() {
+  const uint32_t opened = programs.contexts_opened();
+  if (opened == contexts_seen) return std::nullopt;
+  contexts_seen = opened;
+  DiscoveryOptions discovery;
+  discovery.poll_sites = options.poll_sites;
+  Result<Sites> again = discover(*process, discovery);
+  if (!again) return std::nullopt;  // the context may be gone already
+  found = std::move(*again);
+  const uint64_t start = monotonic_ns();
+  const size_t before = probes.count();
+  if (Status failed = probes.attach(found.sites)) return failed;
+  if (probes.count() == before) return std::nullopt;
+  tell_session();
+  tell_agent_window(EV_AGENT_LATE_SITE, start);
+  return std::nullopt;
+}
+
+void CaptureSession::Impl::deliver(std::span<const std::byte> record, const Sink& sink) {
+  const auto& header = *reinterpret_cast<const ev_header*>(record.data());
+  if (header.kind == EV_PROCESS &&
+      reinterpret_cast<const ev_process*>(record.data())->what == EV_PROCESS_EXEC)
+    called_exec = true;
+  names.deliver(record, sink);
+}
+
+void CaptureSession::Impl::flush(const Sink& sink) {
+  tell_losses();
+  for (const auto& record : ready)
+    if (!record.empty()) sink(record);
+  ready.clear();
+  tell_verbs(sink);
+  programs.drain([&](std::span<const std::byte> record) { deliver(record, sink); });
+}
+
+Json CaptureSession::Impl::coverage() const {
+  Json json{{"timing", "uprobe"},
+            {"lost_records", programs.lost_records()},
+            {"missing_tracepoints", programs.missing()},
+            {"polls_without_return", probes.without_return()},
+            {"steal_clock", steal_clock_state()},
+            {"silence_samples", sampler ? sampler->asked() : 0},
+            {"polling_threads", threads_followed},
+            {"threads_refused", programs.threads_refused()},
+            {"uprobes", probes.count()},
+            {"shares_polled_core", shares_core}};
+  Json told = notes;
+  if (threads_followed == 0)
+    told.push_back(
+        "no poll was seen: the target's threads did not call a poll function while attached");
+  if (called_exec) told.push_back("the target called exec: the probes went with the old program");
+  json["notes"] = told;
+  return json;
+}
+
+CaptureSession::CaptureSession(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+CaptureSession::~CaptureSession() = default;
+
+Result<std::unique_ptr<CaptureSession>> CaptureSession::open(const AttachOptions& options) {
+  Result<Process> opened = Process::open(options.pid);
+  if (!opened) return opened.error();
+  auto process = std::make_unique<Process>(std::move(*opened));
+  DiscoveryOptions discovery;
+  discovery.poll_sites = options.poll_sites;
+  discovery.wait_for_context = true;
+  Result<Sites> sites = discover(*process, discovery);
+  if (!sites) return sites.error();
+  Result<Symbolizer> user = Symbolizer::open(*process);
+  if (!user) return user.error();
+  Result<KernelSymbols> kernel = KernelSymbols::load();
+  const bool shares_core = !keep_off(busy_cpus(*sites));
+  const KernelEntryCost cost = measure_kernel_entry_cost();
+  pg_config config{};
+  config.target_pid = static_cast<uint32_t>(options.pid);
+  config.agent_pid = static_cast<uint32_t>(getpid());
+  config.tids_given = options.tids.empty() ? 0 : 1;
+  config.steal_valid = std::strcmp(steal_clock_state(), "unknown") != 0 ? 1 : 0;
+  config.threshold_ns = options.threshold_ns;
+  config.stack_ns = options.threshold_ns / 4;
+  config.fault_run_ns = kRunFactor * cost.minor_fault_ns;
+  config.syscall_run_ns = kRunFactor * cost.system_call_ns;
+  const uint64_t start = monotonic_ns();
+  Result<KernelPrograms> programs = KernelPrograms::load(config, options.tids);
+  if (!programs) return programs.error();
+  auto impl = std::make_unique<Impl>(
+      options, config, std::move(process), std::move(*sites), std::move(*programs),
+      kernel ? std::move(*kernel) : KernelSymbols(), std::move(*user));
+  if (!kernel) impl->notes.push_back("kernel functions have no names: " + kernel.error().message);
+  impl->shares_core = shares_core;
+  impl->lost_since_ns = start;
+  if (Status failed = impl->probes.attach(impl->found.sites)) {
+    if (!impl->process->is_alive())
+      return Error{ExitCode::no_process, "process " + std::to_string(options.pid) +
+                                             " exited while pollgap attached to it"};
+    return *failed;
+  }
+  impl->tell_session();
+  impl->tell_agent_window(EV_AGENT_ATTACH, start);
+  impl->sampler.emplace(impl->programs, options.threshold_ns);
+  return std::unique_ptr<CaptureSession>(new CaptureSession(std::move(impl)));
+}
+
+Status CaptureSession::drain(int timeout_ms, const Sink& sink) {
+  if (Status failed = impl_->follow_threads()) return failed;
+  impl_->flush(sink);
+  pollfd end{impl_->process->pidfd(), POLLIN, 0};
+  poll(&end, 1, timeout_ms);
+  if (Status failed = impl_->follow_threads()) return failed;
+  if (Status failed = impl_->attach_new_contexts()) return failed;
+  impl_->flush(sink);
+  return std::nullopt;
+}
+
+bool CaptureSession::target_gone() const {
+  return impl_->called_exec || !impl_->process->is_alive();
+}
+
+const char* CaptureSession::target_end() const {
+  if (impl_->called_exec) return "called exec";
+  return impl_->process->is_alive() ? "" : "exited";
+}
+
+Status CaptureSession::close(const Sink& sink) {
+  Impl& impl = *impl_;
+  const uint64_t asked = impl.sampler ? impl.sampler->asked() : 0;
+  Json coverage = impl.coverage();
+  coverage["silence_samples"] = asked;
+  impl.sampler.reset();
+  impl.flush(sink);
+  const auto named = [&](std::span<const std::byte> record) { impl.deliver(record, sink); };
+  write_open_gaps(impl.programs, impl.config, named);
+  write_poll_sums(impl.programs, named);
+  const uint64_t start = monotonic_ns();
+  impl.probes.detach();
+  impl.tell_agent_window(EV_AGENT_DETACH, start);
+  impl.flush(sink);
+  coverage["lost_records"] = impl.programs.lost_records();
+  const std::string text = coverage.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const auto record = text_record(EV_COVERAGE, monotonic_ns(), text);
+  if (!record.empty()) sink(record);
+  return std::nullopt;
+}
+
+const Sites& CaptureSession::sites() const { return impl_->found; }
+
+}  // namespace pollgap

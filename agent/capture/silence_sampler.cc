@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/capture/silence_sampler.h"
+
+#include <bpf/bpf.h>
+#include <time.h>
+
+#include <vector>
+
+#include "pollgap_bpf.skel.h"
+#include "probes/monotonic_clock.h"
+
+namespace pollgap {
+namespace {
+
+// Of one thread's present silence.
+struct Asked {
+  uint64_t since_ns = 0;  // its last poll
+  uint64_t next_ns = 0;   // silence at which to ask again
+};
+
+}  // namespace
+
+void sample_cpu(KernelPrograms& programs, uint32_t cpu, bool snapshot) {
+  uint64_t arguments[2] = {monotonic_ns(), snapshot ? 1u : 0u};
+  LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = arguments, .ctx_size_in = sizeof(arguments),
+              .flags = BPF_F_TEST_RUN_ON_CPU, .cpu = cpu);
+  bpf_prog_test_run_opts(bpf_program__fd(programs.object().progs.on_silence), &options);
+}
+
+SilenceSampler::SilenceSampler(KernelPrograms& programs, uint64_t threshold_ns)
+    : programs_(programs), first_ns_(threshold_ns / 2), thread_([this] { watch(); }) {}
+
+SilenceSampler::~SilenceSampler() {
+  stop_ = true;
+  thread_.join();
+}
+
+void SilenceSampler::watch() {
+  const auto& clocks = programs_.clocks();
+  std::vector<Asked> asked(clocks.size());
+  const timespec pause{static_cast<time_t>(first_ns_ / 1'000'000'000),
+                       static_cast<long>(first_ns_ % 1'000'000'000)};
+  while (!stop_) {
+    nanosleep(&pause, nullptr);
+    for (size_t slot = 0; slot < clocks.size() && clocks[slot].tid != 0; ++slot) {
+      const volatile pg_thread_clock& clock = clocks[slot];
+      const uint64_t last_ns = clock.last_poll_ns;
+      const uint64_t now = monotonic_ns();
+      if (clock.exited != 0 || clock.activity != PG_USER || now < last_ns + first_ns_) continue;
+      Asked& silence = asked[slot];
+      if (silence.since_ns != last_ns) silence = {last_ns, first_ns_};
+      if (now - last_ns < silence.next_ns) continue;
+      const uint32_t cpu = clock.cpu;
+      // An interrupt is being handled there: its record will tell, and the IPI would wait for it.
+      if (programs_.cpus()[cpu].hardirq_ns != 0 || programs_.cpus()[cpu].softirq_ns != 0) continue;
+      silence.next_ns = 2 * (now - last_ns);
+      sample_cpu(programs_, cpu, false);
+      ++asked_;
+    }
+  }
+}
+
+}  // namespace pollgap

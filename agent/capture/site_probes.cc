@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/capture/site_probes.h"
+
+#include <string_view>
+
+#include "pollgap_bpf.skel.h"
+
+namespace pollgap {
+namespace {
+
+// <infiniband/verbs.h>: the position (1-based) of a registration's length argument, 0 none.
+uint32_t length_argument(std::string_view verb) {
+  const bool registers = verb == "ibv_reg_mr" || verb == "ibv_reg_mr_iova" ||
+                         verb == "ibv_reg_mr_iova2" || verb == "ibv_reg_dmabuf_mr";
+  return registers ? 3 : 0;
+}
+
+UprobePlace first_instruction(const Site& site, uint64_t cookie) {
+  return {site.open_path, site.function_offset, cookie};
+}
+
+}  // namespace
+
+SiteProbes::SiteProbes(KernelPrograms& programs, pid_t pid)
+    : programs_(programs), links_(pid, programs.multi_uprobes()) {}
+
+void SiteProbes::place_poll(const Site& site, uint32_t role, Places& polls) {
+  uint64_t cookie = PG_COOKIE(role, poll_sites_.size());
+  poll_sites_.push_back(site);
+  if (site.first_execution == ProbeExecution::emulated) {
+    cookie |= PG_COOKIE_HAS_RETURN;
+    polls.at_return.push_back(first_instruction(site, cookie));
+  } else {
+    without_return_.push_back(site.name);
+  }
+  polls.entry.push_back({site.open_path, site.entry_offset, cookie});
+}
+
+void SiteProbes::place_post(const Site& site, Places& posts) {
+  uint64_t cookie = 0;
+  if (site.first_execution == ProbeExecution::emulated) {
+    cookie = PG_COOKIE_HAS_RETURN;
+    posts.at_return.push_back(first_instruction(site, cookie));
+  }
+  posts.entry.push_back({site.open_path, site.entry_offset, cookie});
+}
+
+void SiteProbes::place_verb(const Site& site, Places& verbs) {
+  const uint64_t cookie = PG_VERB_COOKIE(verbs_.size(), length_argument(site.name));
+  verbs_.push_back(site.name);
+  verbs.entry.push_back({site.open_path, site.entry_offset, cookie});
+  verbs.at_return.push_back(first_instruction(site, cookie));
+}
+
+Status SiteProbes::attach(const std::vector<Site>& sites) {
+  Places polls, posts, verbs, events, hooks;
+  for (const Site& site : sites) {
+    if (!placed_.emplace(site.open_path, site.function_offset).second) continue;
+    switch (site.role) {
+      case SiteRole::poll_cq:
+        place_poll(site, PG_POLL_CQ, polls);
+        break;
+      case SiteRole::start_poll:
+        place_poll(site, PG_START_POLL, polls);
+        break;
+      case SiteRole::next_poll:
+        place_poll(site, PG_NEXT_POLL, polls);
+        break;
+      case SiteRole::user:
+        place_poll(site, PG_USER_POLL, polls);
+        break;
+      case SiteRole::post_send:
+        place_post(site, posts);
+        break;
+      case SiteRole::verb:
+        place_verb(site, verbs);
+        break;
+      case SiteRole::get_cq_event:
+        events.entry.push_back({site.open_path, site.entry_offset, 0});
+        events.at_return.push_back(first_instruction(site, 0));
+        break;
+      case SiteRole::open_hook:
+        hooks.at_return.push_back(first_instruction(site, 0));
+        break;
+      case SiteRole::end_poll:
+        break;  // the next poll's entry bounds the time after it
+    }
+  }
+  const auto& programs = programs_.object().progs;
+  const struct {
+    const bpf_program* program;
+    bool at_return;
+    const std::vector<UprobePlace>& places;
+  } plan[] = {
+      // Polls last, entries after returns: what the first poll seen does is then seen whole.
+      {programs.on_verb_return, true, verbs.at_return},
+      {programs.on_verb_enter, false, verbs.entry},
+      {programs.on_event_return, true, events.at_return},
+      {programs.on_event_enter, false, events.entry},
+      {programs.on_context_opened, true, hooks.at_return},
+      {programs.on_post_return, true, posts.at_return},
+      {programs.on_post_enter, false, posts.entry},
+      {programs.on_poll_return, true, polls.at_return},
+      {programs.on_poll_enter, false, polls.entry},
+  };
+  for (const auto& step : plan)
+    if (!step.places.empty())
+      if (Status failed = links_.attach(step.program, step.at_return, step.places)) return failed;
+  return std::nullopt;
+}
+
+}  // namespace pollgap

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which BPF program goes on which site: from discovery's result to uprobes in place.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/capture/kernel_programs.h"
+#include "agent/capture/uprobe_links.h"
+#include "probes/sites.h"
+
+namespace pollgap {
+
+class SiteProbes {
+ public:
+  // `programs` must outlive it.
+  SiteProbes(KernelPrograms& programs, pid_t pid);
+
+  // Attaches to every site of the list that has no probe yet.
+  Status attach(const std::vector<Site>& sites);
+  void detach() { links_.detach(); }
+
+  // Poll functions with probes; the index is the site that EV_GAP and EV_POLLS records carry.
+  const std::vector<Site>& poll_sites() const { return poll_sites_; }
+  // Poll sites whose returns are not probed, because a breakpoint on their first instruction would
+  // cost a single step at every call.
+  const std::vector<std::string>& without_return() const { return without_return_; }
+  // Verb names; the index is the id that EV_VERB records carry.
+  const std::vector<std::string>& verbs() const { return verbs_; }
+  size_t count() const { return links_.count(); }
+
+ private:
+  struct Places {
+    std::vector<UprobePlace> entry, at_return;
+  };
+  void place_poll(const Site& site, uint32_t role, Places& polls);
+  void place_post(const Site& site, Places& posts);
+  void place_verb(const Site& site, Places& verbs);
+
+  KernelPrograms& programs_;
+  UprobeLinks links_;
+  std::set<std::pair<std::string, uint64_t>> placed_;
+  std::vector<Site> poll_sites_;
+  std::vector<std::string> without_return_;
+  std::vector<std::string> verbs_;
+};
+
+}  // namespace pollgap

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/capture/uprobe_links.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+
+namespace pollgap {
+namespace {
+
+constexpr int kLinkCreate = 28;             // BPF_LINK_CREATE
+constexpr uint32_t kTraceUprobeMulti = 48;  // BPF_TRACE_UPROBE_MULTI
+constexpr uint32_t kUprobeMultiReturn = 1;  // BPF_F_UPROBE_MULTI_RETURN
+
+// union bpf_attr's link_create.uprobe_multi, include/uapi/linux/bpf.h since 6.6; declared here
+// because the build host's header may be older.
+struct LinkCreateUprobeMulti {
+  uint32_t prog_fd;
+  uint32_t target_fd;
+  uint32_t attach_type;
+  uint32_t flags;
+  uint64_t path;
+  uint64_t offsets;
+  uint64_t ref_ctr_offsets;
+  uint64_t cookies;
+  uint32_t count;
+  uint32_t multi_flags;
+  uint32_t pid;
+  uint32_t padding;
+};
+
+Error attach_error(int error, const std::string& path, uint64_t offset) {
+  char place[32];
+  std::snprintf(place, sizeof(place), "+0x%llx", static_cast<unsigned long long>(offset));
+  const std::string what = path + place;
+  if (error == EPERM || error == EACCES) {
+    return {ExitCode::no_privilege,
+            "the kernel refused a uprobe at " + what +
+                ": run pollgap as root, or give it CAP_BPF and CAP_PERFMON"};
+  }
+  if (error == ESRCH)
+    return {ExitCode::no_process, "the target exited while pollgap attached to it"};
+  return {ExitCode::other, "cannot place a uprobe at " + what + ": " + std::strerror(error)};
+}
+
+}  // namespace
+
+Status UprobeLinks::attach(const bpf_program* program, bool at_return,
+                           const std::vector<UprobePlace>& places) {
+  if (!multi_) {
+    for (const UprobePlace& place : places)
+      if (Status failed = attach_one(program, at_return, place)) return failed;
+    return std::nullopt;
+  }
+  std::map<std::string, std::vector<UprobePlace>> by_file;
+  for (const UprobePlace& place : places) by_file[place.path].push_back(place);
+  for (const auto& [path, in_file] : by_file)
+    if (Status failed = attach_multi(program, at_return, path, in_file)) return failed;
+  return std::nullopt;
+}
+
+Status UprobeLinks::attach_multi(const bpf_program* program, bool at_return,
+                                 const std::string& path, const std::vector<UprobePlace>& places) {
+  std::vector<uint64_t> offsets;
+  std::vector<uint64_t> cookies;
+  for (const UprobePlace& place : places) {
+    offsets.push_back(place.offset);
+    cookies.push_back(place.cookie);
+  }
+  LinkCreateUprobeMulti attributes{};
+  attributes.prog_fd = static_cast<uint32_t>(bpf_program__fd(program));
+  attributes.attach_type = kTraceUprobeMulti;
+  attributes.path = reinterpret_cast<uint64_t>(path.c_str());
+  attributes.offsets = reinterpret_cast<uint64_t>(offsets.data());
+  attributes.cookies = reinterpret_cast<uint64_t>(cookies.data());
+  attributes.count = static_cast<uint32_t>(places.size());
+  attributes.multi_flags = at_return ? kUprobeMultiReturn : 0;
+  attributes.pid = static_cast<uint32_t>(pid_);
+  const long fd = syscall(SYS_bpf, kLinkCreate, &attributes, sizeof(attributes));
+  if (fd < 0) return attach_error(errno, path, offsets.front());
+  multi_links_.emplace_back(static_cast<int>(fd));
+  count_ += places.size();
+  return std::nullopt;
+}
+
+Status UprobeLinks::attach_one(const bpf_program* program, bool at_return,
+                               const UprobePlace& place) {
+  LIBBPF_OPTS(bpf_uprobe_opts, options, .bpf_cookie = place.cookie, .retprobe = at_return);
+  bpf_link* link =
+      bpf_program__attach_uprobe_opts(program, pid_, place.path.c_str(), place.offset, &options);
+  if (link == nullptr) return attach_error(errno, place.path, place.offset);
+  links_.emplace_back(link, bpf_link__destroy);
+  ++count_;
+  return std::nullopt;
+}
+
+void UprobeLinks::detach() {
+  multi_links_.clear();
+  links_.clear();
+  count_ = 0;
+}
+
+}  // namespace pollgap

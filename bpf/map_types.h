@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Values of the maps that the agent reads at the end of a session. Shared by the BPF programs and
+ * agent/capture.
+ */
+#ifndef POLLGAP_MAP_TYPES_H
+#define POLLGAP_MAP_TYPES_H
+
+#include "evidence.h"
+
+#define PG_PENDING 32
+#define PG_VERB_DEPTH 4
+
+/* One of a thread's own kernel stretches since its last poll, not yet told. */
+struct pending_self {
+  __u64 start_ns, end_ns, sum_ns, longest_ns, address, user_ip;
+  __s32 syscall_nr;
+  __u32 type, count, flags;
+  __u32 major_faults, reserved;
+};
+
+struct verb_call {
+  __u64 cookie, start_ns, bytes;
+};
+
+struct thread_state {
+  __u32 tid, slot; /* index in thread_clocks */
+  __u32 cpu;       /* where it runs or waits */
+  __u32 pending_count;
+  /* off the CPU */
+  __u64 out_ns;
+  __u32 out_cpu, out_state, out_flags, out_policy;
+  __s32 out_priority;
+  __u32 out_stack_frames;
+  __u64 out_user_ip;
+  __u64 wakeup_ns;
+  struct ev_waker waker;
+  __u64 throttle_cgroup_id, quota_ns, period_ns;
+  __u64 last_stack_ns;
+  /* kernel entries */
+  __u64 syscall_ns, syscall_ip;
+  __s32 syscall_nr;
+  __u32 verb_depth;
+  __u64 fault_ns, fault_address, fault_ip;
+  struct verb_call verbs[PG_VERB_DEPTH];
+  /* polls */
+  __u64 poll_enter_ns, poll_cq, poll_wc, poll_cookie;
+  __u64 last_poll_cq, last_poll_exit_ns;
+  __u64 event_enter_ns, event_return_ns;
+  struct pending_self pending[PG_PENDING];
+  __u64 out_stack[EV_STACK_FRAMES];
+};
+
+struct poll_key {
+  __u64 cq;
+  __u32 tid, reserved;
+};
+
+struct poll_state {
+  __u32 site, exit_cpu;
+  __u64 first_ns, last_ns;
+  __u64 exit_ns; /* when the latest poll returned (or began, without return probes) */
+  __u64 exit_steal_ns;
+  __u64 window_ns;    /* since when polls have found nothing; 0: not yet polled */
+  __u64 window_polls; /* polls in that window */
+  __u64 polls, empty_polls, completions, error_completions, idle_ns;
+};
+
+struct cq_state {
+  __s64 outstanding; /* signaled sends posted and not completed, as far as seen */
+  __u64 since_ns;    /* since when it is above 0 */
+  __u64 posted_sends, posted_signaled;
+};
+
+#endif /* POLLGAP_MAP_TYPES_H */
