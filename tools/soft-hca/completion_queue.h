@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// A completion queue as the adapter sees it: a ring in the program's memory into which it writes
+// completion queue entries (CQEs), and a doorbell record from which it learns what the program has
+// consumed and whether it wants an event. Layouts: infiniband/mlx5dv.h.
+#pragma once
+
+#include <infiniband/mlx5dv.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "tools/soft-hca/event_pipe.h"
+
+namespace pollgap::soft_hca {
+
+// All functions but the constructor and the plain getters are for the device thread.
+class CompletionQueue {
+ public:
+  struct Config {
+    uint32_t number = 0;
+    uint64_t user_handle = 0;  // the program's name for it: goes into events
+    uint64_t buffer = 0;
+    uint32_t cqe_size = 64;  // 64 or 128
+    uint32_t entries = 0;    // a power of two
+    uint64_t doorbell = 0;   // two big-endian words: consumer index, arm request
+    bool ignore_overrun = false;
+    std::shared_ptr<EventPipe> channel;  // null: no completion events
+    std::shared_ptr<EventPipe> async;    // of the context
+  };
+
+  explicit CompletionQueue(const Config& config);
+
+  uint32_t number() const { return config_.number; }
+
+  // Writes the next CQE but leaves it the hardware's, invisible to a poller, until publish().
+  // `cqe.op_own` is not used. On overrun the CQ fails, as IBV_EVENT_CQ_ERR tells the program, and
+  // this and all later CQEs are lost; returns false then.
+  bool append(const mlx5_cqe64& cqe, uint8_t opcode, bool solicited);
+
+  // Hands all appended CQEs to the program, newest first: a poller, which reads from the oldest,
+  // sees either none or all of them.
+  void publish();
+
+  // Sends a completion event if the program has asked for one and there is something to tell.
+  void deliver_event();
+
+  // Moves to another buffer; the numbering of CQEs goes on. Returns 0, or an errno value with
+  // nothing changed: EINVAL when the outstanding CQEs do not fit.
+  int resize(uint64_t buffer, uint32_t cqe_size, uint32_t entries);
+
+  // Withdraw unread events, at destruction; return how many events the program did read.
+  uint32_t completion_events_read();
+  uint32_t async_events_read();
+
+ private:
+  mlx5_cqe64* slot(uint32_t index) const;
+  uint8_t owner_bit(uint32_t index) const { return (index & config_.entries) != 0 ? 1 : 0; }
+  uint32_t* consumer_word() const { return reinterpret_cast<uint32_t*>(config_.doorbell); }
+  uint32_t* arm_word() const { return consumer_word() + 1; }
+  uint32_t outstanding() const;
+  void overrun();
+
+  Config config_;
+  bool failed_ = false;
+  uint32_t producer_ = 0;    // CQEs written so far
+  uint32_t published_ = 0;   // of these, handed over
+  uint32_t solicited_ = 0;   // one past the newest CQE that asked for an event
+  uint32_t notified_ = 0;    // producer index at the last event
+  uint32_t fired_sequence_;  // arm_sn of the last event
+  uint32_t completion_events_ = 0;
+  uint32_t async_events_ = 0;
+};
+
+}  // namespace pollgap::soft_hca

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The libc calls through which libibverbs and libmlx5 find and drive a device. The program's own
+// definitions of them win over libc's for every library that it uses, as long as they are in its
+// dynamic symbol table.
+#pragma once
+
+#include <string>
+
+namespace pollgap::soft_hca {
+
+class Uverbs;
+
+// From now on the calls that concern the device are answered by `uverbs`, which must live for ever;
+// null: none. All others, and before the first call of this function all, go to the kernel.
+void answer_device_calls(Uverbs* uverbs);
+
+// Returns an empty string, or why libraries do not reach the functions here.
+std::string interposition_problem();
+
+}  // namespace pollgap::soft_hca

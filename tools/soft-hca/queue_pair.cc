@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/soft-hca/queue_pair.h"
+
+#include <cerrno>
+#include <utility>
+
+#include "tools/soft-hca/adapter_identity.h"
+#include "tools/soft-hca/qp_transitions.h"
+
+namespace pollgap::soft_hca {
+namespace {
+
+constexpr uint32_t kPsnMask = 0xffffff;
+constexpr uint8_t kPort = 1;
+
+// The send queue begins where the receive queue ends (mlx5_calc_wq_size of libmlx5,
+// set_user_buf_size of the kernel's mlx5_ib).
+uint64_t send_buffer(const QueuePair::Config& config) {
+  return config.buffer + (uint64_t{config.receive_entries} << config.receive_shift);
+}
+
+// What the kernel (modify_qp in drivers/infiniband/core/uverbs_cmd.c) or mlx5_ib refuses besides
+// the state rules.
+bool attributes_valid(const ib_uverbs_modify_qp& change) {
+  const uint32_t mask = change.attr_mask;
+  if ((mask & IBV_QP_PORT) != 0 && change.port_num != kPort) return false;
+  if ((mask & IBV_QP_PKEY_INDEX) != 0 && change.pkey_index != 0) return false;
+  if ((mask & IBV_QP_AV) != 0 && (change.dest.port_num != kPort ||
+                                  (change.dest.is_global != 0 && change.dest.sgid_index != 0))) {
+    return false;
+  }
+  if ((mask & IBV_QP_PATH_MTU) != 0 &&
+      (change.path_mtu < IBV_MTU_256 || change.path_mtu > kActiveMtu)) {
+    return false;
+  }
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 && change.max_rd_atomic > kMaxReads) return false;
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && change.max_dest_rd_atomic > kMaxReads)
+    return false;
+  return change.timeout < 32 && change.retry_cnt < 8 && change.rnr_retry < 8 &&
+         change.min_rnr_timer < 32;
+}
+
+}  // namespace
+
+QueuePair::QueuePair(const Config& config)
+    : send_queue(send_buffer(config), config.send_blocks, config.doorbell),
+      receive_queue(config.buffer, config.receive_entries, config.receive_shift, config.doorbell),
+      doorbells(config.send_blocks),
+      config_(config) {
+  attributes_.max_send_wr = config.capacity.max_send_wr;
+  attributes_.max_recv_wr = config.capacity.max_recv_wr;
+  attributes_.max_send_sge = config.capacity.max_send_sge;
+  attributes_.max_recv_sge = config.capacity.max_recv_sge;
+  attributes_.max_inline_data = config.capacity.max_inline_data;
+  attributes_.sq_sig_all = config.signal_all ? 1 : 0;
+  reset();
+}
+
+void QueuePair::reset() {
+  attributes_.qp_state = IBV_QPS_RESET;
+  attributes_.cur_qp_state = IBV_QPS_RESET;
+  send_queue.reset();
+  receive_queue.reset();
+  doorbells.clear();
+  pending_error_ = {};
+  attempts_ = {};
+  observed_producer_ = 0;
+}
+
+int QueuePair::modify(const ib_uverbs_modify_qp& change) {
+  const uint32_t mask = change.attr_mask;
+  const auto to = (mask & IBV_QP_STATE) != 0 ? static_cast<ibv_qp_state>(change.qp_state) : state();
+  if ((mask & IBV_QP_CUR_STATE) != 0 && change.cur_qp_state != state()) return EINVAL;
+  if (!transition_allowed(state(), to, mask) || !attributes_valid(change)) return EINVAL;
+  if (to == IBV_QPS_RESET) {
+    reset();
+    return 0;
+  }
+  ib_uverbs_query_qp_resp& now = attributes_;
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) now.qp_access_flags = change.qp_access_flags;
+  if ((mask & IBV_QP_PKEY_INDEX) != 0) now.pkey_index = change.pkey_index;
+  if ((mask & IBV_QP_PORT) != 0) now.port_num = change.port_num;
+  if ((mask & IBV_QP_AV) != 0) now.dest = change.dest;
+  if ((mask & IBV_QP_PATH_MTU) != 0) now.path_mtu = change.path_mtu;
+  if ((mask & IBV_QP_TIMEOUT) != 0) now.timeout = change.timeout;
+  if ((mask & IBV_QP_RETRY_CNT) != 0) now.retry_cnt = change.retry_cnt;
+  if ((mask & IBV_QP_RNR_RETRY) != 0) now.rnr_retry = change.rnr_retry;
+  if ((mask & IBV_QP_RQ_PSN) != 0) now.rq_psn = change.rq_psn & kPsnMask;
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) now.max_rd_atomic = change.max_rd_atomic;
+  if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) now.min_rnr_timer = change.min_rnr_timer;
+  if ((mask & IBV_QP_SQ_PSN) != 0) now.sq_psn = change.sq_psn & kPsnMask;
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) now.max_dest_rd_atomic = change.max_dest_rd_atomic;
+  if ((mask & IBV_QP_DEST_QPN) != 0) now.dest_qp_num = change.dest_qp_num & kPsnMask;
+  now.qp_state = now.cur_qp_state = static_cast<uint8_t>(to);
+  if (to == IBV_QPS_RTS) renew_attempts();
+  return 0;
+}
+
+void QueuePair::fail(const WorkError& error) {
+  attributes_.qp_state = attributes_.cur_qp_state = IBV_QPS_ERR;
+  pending_error_ = error;
+}
+
+WorkError QueuePair::take_pending_error() { return std::exchange(pending_error_, {}); }
+
+void QueuePair::post_async_event(ibv_event_type type) {
+  ib_uverbs_async_event_desc event{};
+  event.element = config_.user_handle;
+  event.event_type = type;
+  if (config_.async->post(&event, sizeof(event))) ++async_events_;
+}
+
+uint32_t QueuePair::async_events_read() {
+  if (async_events_ == 0) return 0;
+  return async_events_ -
+         config_.async->withdraw(config_.user_handle, sizeof(ib_uverbs_async_event_desc));
+}
+
+bool QueuePair::observe(uint64_t due_ns) {
+  if (send_queue.capacity() == 0) return false;
+  const uint16_t producer = send_queue.producer();
+  if (producer == observed_producer_) return false;
+  observed_producer_ = producer;
+  doorbells.add({due_ns, producer});
+  return true;
+}
+
+void QueuePair::renew_attempts() { attempts_ = {attributes_.retry_cnt, attributes_.rnr_retry, 0}; }
+
+void QueuePair::advance_send_psn(uint32_t packets) {
+  attributes_.sq_psn = (attributes_.sq_psn + packets) & kPsnMask;
+}
+
+void QueuePair::advance_receive_psn(uint32_t packets) {
+  attributes_.rq_psn = (attributes_.rq_psn + packets) & kPsnMask;
+}
+
+}  // namespace pollgap::soft_hca

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reliable-connection transport between queue pairs of this adapter: what a send request does
+// at the peer, and what becomes of it there. Rules: InfiniBand specification volume 1, chapter 9.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tools/soft-hca/completion_writer.h"
+#include "tools/soft-hca/memory_table.h"
+#include "tools/soft-hca/queue_pair.h"
+
+namespace pollgap::soft_hca {
+
+// Finds a queue pair by number.
+class PeerDirectory {
+ public:
+  virtual ~PeerDirectory() = default;
+  virtual QueuePair* find(uint32_t number) = 0;
+};
+
+// For the device thread.
+class Transport {
+ public:
+  Transport(PeerDirectory* peers, const MemoryTable* memory, CompletionWriter* completions)
+      : peers_(peers), memory_(memory), completions_(completions) {}
+
+  // Carries out the send request at the head of `qp`. Returns false when it has to wait, until
+  // qp->attempts().next_ns, for its peer; the queue has not moved then. Otherwise the request is
+  // over: done, or failed with `qp` (and perhaps its peer) in the error state and flushed.
+  bool carry_out(QueuePair* qp, uint64_t now_ns);
+
+ private:
+  struct Piece {
+    std::byte* data;
+    uint64_t length;
+  };
+  // At most as many as a WQE has segments.
+  class Pieces {
+   public:
+    void clear() { count_ = 0; }
+    void add(const Piece& piece) { items_[count_++] = piece; }
+    std::span<const Piece> all() const { return {items_.data(), count_}; }
+
+   private:
+    std::array<Piece, 64> items_{};
+    size_t count_ = 0;
+  };
+
+  QueuePair* answering_peer(const QueuePair& qp);
+  bool retransmit(QueuePair* qp, uint64_t now_ns);
+  bool receiver_not_ready(QueuePair* qp, const QueuePair& peer, uint64_t now_ns);
+  bool resolve(const QueuePair& qp, const SegmentList& segments, uint32_t access, Pieces* pieces);
+  bool send_to(QueuePair* qp, QueuePair* peer, uint64_t now_ns);
+  bool write_to(QueuePair* qp, QueuePair* peer, uint64_t now_ns);
+  bool read_from(QueuePair* qp, QueuePair* peer);
+  std::byte* remote_memory(const QueuePair& peer, uint32_t access) const;
+  void deny_access(QueuePair* qp, QueuePair* peer);
+  void complete(QueuePair* qp, QueuePair* peer);
+  void fail_send(QueuePair* qp, uint8_t syndrome, uint8_t vendor);
+  void fail_receive(QueuePair* qp, uint8_t syndrome, uint8_t vendor);
+  static void copy(std::span<const Piece> to, std::span<const Piece> from);
+
+  PeerDirectory* peers_;
+  const MemoryTable* memory_;
+  CompletionWriter* completions_;
+  SendRequest request_;
+  SegmentList scatter_;
+  Pieces local_;
+  Pieces receive_;
+};
+
+}  // namespace pollgap::soft_hca
