@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/ledger/account.h"
+
+#include <set>
+
+namespace pollgap {
+
+Account::Account(const Timeline& timeline, const Dictionary& names, const Session& session,
+                 const GapRecord& gap)
+    : timeline_(timeline),
+      names_(names),
+      session_(session),
+      gap_(gap),
+      thread_(timeline.thread(gap.tid)),
+      activity_(thread_activity(thread_, gap.header.start_ns, gap.header.end_ns, gap.start_cpu)),
+      free_(gap.header.start_ns, gap.header.end_ns) {
+  find_losses();
+  find_verbs();
+}
+
+void Account::find_losses() {
+  timeline_.losses().for_each_overlapping(
+      start_ns(), end_ns(), [this](const ev_lost& loss) { lost_records_ += loss.records; });
+  const auto cut = [this](const auto& history) {
+    history_cut_ = history_cut_ || history.evicted_until_ns() > start_ns();
+  };
+  if (thread_ != nullptr) {
+    cut(thread_->off_cpu);
+    cut(thread_->self);
+    cut(thread_->verbs);
+    cut(thread_->samples);
+  }
+  std::set<uint32_t> seen;
+  for (const Stint& stint : activity_) {
+    const CpuTimeline* cpu = timeline_.cpu(stint.cpu);
+    if (cpu != nullptr && seen.insert(stint.cpu).second) {
+      cut(cpu->runs);
+      cut(cpu->irqs);
+      cut(cpu->softirqs);
+    }
+  }
+}
+
+void Account::find_verbs() {
+  if (thread_ == nullptr) {
+    return;
+  }
+  thread_->verbs.for_each_overlapping(start_ns(), end_ns(), [this](const ev_verb& verb) {
+    const uint32_t origin = add_origin(
+        {.key = {Cause::control_verb, verb.verb}, .source = &verb, .grade = Grade::exact});
+    verbs_.push_back(
+        clipped({verb.header.start_ns, verb.header.end_ns, origin}, start_ns(), end_ns()));
+  });
+  verbs_ = outermost(std::move(verbs_));
+}
+
+const CpuOccupation& Account::occupation(uint32_t cpu) {
+  const auto [place, is_new] = occupations_.try_emplace(cpu);
+  CpuOccupation& occupation = place->second;
+  const CpuTimeline* timeline = timeline_.cpu(cpu);
+  if (!is_new || timeline == nullptr) {
+    return occupation;
+  }
+  timeline->runs.for_each_overlapping(start_ns(), end_ns(), [&](const ev_run& run) {
+    if (run.task.tid != gap_.tid || run.task.tid == 0) {
+      const auto index = static_cast<uint32_t>(occupation.runs.size());
+      occupation.runs.push_back(&run);
+      occupation.run_stretches.push_back({run.header.start_ns, run.header.end_ns, index});
+    }
+  });
+  timeline->works.for_each_overlapping(start_ns(), end_ns(), [&](const ev_work& work) {
+    const auto index = static_cast<uint32_t>(occupation.works.size());
+    occupation.works.push_back(&work);
+    occupation.work_stretches.push_back({work.header.start_ns, work.header.end_ns, index});
+  });
+  occupation.run_stretches = innermost(std::move(occupation.run_stretches));
+  occupation.work_stretches = innermost(std::move(occupation.work_stretches));
+  return occupation;
+}
+
+uint32_t Account::add_origin(const Origin& origin) {
+  origins_.push_back(origin);
+  return static_cast<uint32_t>(origins_.size() - 1);
+}
+
+uint32_t Account::unexplained(const std::string& note) {
+  const uint32_t id = text_id(note);
+  return add_origin(
+      {.key = {Cause::unexplained, id}, .source = {}, .grade = Grade::weak, .note = id});
+}
+
+uint32_t Account::text_id(const std::string& text) {
+  const auto [place, is_new] = text_ids_.try_emplace(text, static_cast<uint32_t>(texts_.size()));
+  if (is_new) {
+    texts_.push_back(text);
+  }
+  return place->second;
+}
+
+}  // namespace pollgap

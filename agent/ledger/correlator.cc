@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/ledger/correlator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <optional>
+
+#include "agent/ledger/dictionary.h"
+#include "agent/ledger/ledger.h"
+#include "agent/ledger/session.h"
+#include "agent/timeline/timeline.h"
+
+namespace pollgap {
+namespace {
+
+// How long, in the stream's time, a gap waits for the record of a task that still ran where the
+// thread had waited. A real-time task can keep a core for 950 ms (RT throttling).
+constexpr uint64_t kLongestAwaitNs = 1'000'000'000;
+
+struct WaitingGap {
+  GapRecord record;
+  std::optional<AwaitedRun> awaited;
+};
+
+}  // namespace
+
+struct Correlator::Impl {
+  CorrelatorOptions options;
+  Timeline timeline;
+  Dictionary names;
+  Session session;
+  SessionFacts facts;
+  std::deque<WaitingGap> waiting;  // in the order they ended
+  uint64_t gaps_made = 0;
+
+  bool dispatch(const ev_header& header, std::span<const std::byte> record, std::vector<Gap>& gaps);
+  bool take_text(std::span<const std::byte> record, std::string& text);
+  bool take_name(std::span<const std::byte> record);
+  bool take_gap(std::span<const std::byte> record);
+  bool take_polls(std::span<const std::byte> record);
+  void note_time(const ev_header& header);
+  void release_gaps(const ev_header& header, std::vector<Gap>& gaps);
+  void release_all(std::vector<Gap>& gaps);
+  void release_front(std::vector<Gap>& gaps);
+};
+
+bool Correlator::Impl::take_text(std::span<const std::byte> record, std::string& text) {
+  ev_text value;
+  std::string_view bytes;
+  if (record.size() < sizeof(value)) {
+    return false;
+  }
+  std::memcpy(&value, record.data(), sizeof(value));
+  if (!trailing_text(record, sizeof(value), value.text_bytes, bytes)) {
+    return false;
+  }
+  text = bytes;
+  return true;
+}
+
+bool Correlator::Impl::take_name(std::span<const std::byte> record) {
+  ev_name name;
+  if (!names.accept(record)) {
+    return false;
+  }
+  std::memcpy(&name, record.data(), sizeof(name));
+  if (name.name_kind == EV_NAME_THREAD) {
+    facts.threads[static_cast<uint32_t>(name.key)] = names.find(EV_NAME_THREAD, name.key);
+  }
+  return true;
+}
+
+bool Correlator::Impl::take_gap(std::span<const std::byte> record) {
+  WaitingGap gap;
+  if (!timeline.read_gap(record, gap.record)) {
+    return false;
+  }
+  const ev_header& header = gap.record.header;
+  if (header.end_ns > header.start_ns && header.end_ns - header.start_ns >= options.threshold_ns) {
+    gap.awaited = awaited_run(timeline, gap.record);
+    waiting.push_back(gap);
+  }
+  return true;
+}
+
+bool Correlator::Impl::take_polls(std::span<const std::byte> record) {
+  ev_polls value;
+  if (!read_record(record, value)) {
+    return false;
+  }
+  facts.polls[{value.tid, value.cq}] = {.polls = value.polls,
+                                        .empty_polls = value.empty_polls,
+                                        .completions = value.completions,
+                                        .error_completions = value.error_completions,
+                                        .idle_ns = value.idle_ns,
+                                        .posted_sends = value.posted_sends,
+                                        .posted_signaled = value.posted_signaled,
+                                        .first_mono_ns = value.header.start_ns,
+                                        .last_mono_ns = value.header.end_ns};
+  return true;
+}
+
+bool Correlator::Impl::dispatch(const ev_header& header, std::span<const std::byte> record,
+                                std::vector<Gap>& gaps) {
+  switch (header.kind) {
+    case EV_GAP:
+      return take_gap(record);
+    case EV_NAME:
+      return take_name(record);
+    case EV_SESSION:
+      if (!take_text(record, facts.session_json)) {
+        return false;
+      }
+      session = parse_session(facts.session_json);
+      return true;
+    case EV_COVERAGE:
+      release_all(gaps);
+      return take_text(record, facts.coverage_json);
+    case EV_POLLS:
+      return take_polls(record);
+    case EV_PROCESS: {
+      ev_process value;
+      return read_record(record, value);
+    }
+    case EV_LOST: {
+      ev_lost value;
+      if (!read_record(record, value)) {
+        return false;
+      }
+      facts.lost += value.records;
+      return timeline.accept(record);
+    }
+    default:
+      return timeline.accept(record);
+  }
+}
+
+void Correlator::Impl::note_time(const ev_header& header) {
+  if (header.start_ns == 0) {
+    return;  // names and texts have no time
+  }
+  facts.first_ns =
+      facts.first_ns == 0 ? header.start_ns : std::min<uint64_t>(facts.first_ns, header.start_ns);
+  facts.last_ns = std::max<uint64_t>(facts.last_ns, std::max(header.start_ns, header.end_ns));
+}
+
+void Correlator::Impl::release_front(std::vector<Gap>& gaps) {
+  gaps.push_back(make_gap(timeline, names, session, waiting.front().record));
+  gaps.back().id = ++gaps_made;
+  waiting.pop_front();
+}
+
+void Correlator::Impl::release_all(std::vector<Gap>& gaps) {
+  while (!waiting.empty()) {
+    release_front(gaps);
+  }
+}
+
+void Correlator::Impl::release_gaps(const ev_header& header, std::vector<Gap>& gaps) {
+  while (!waiting.empty()) {
+    WaitingGap& front = waiting.front();
+    if (front.awaited.has_value()) {
+      if (header.kind == EV_RUN && header.cpu == front.awaited->cpu &&
+          header.end_ns > front.awaited->at_ns) {
+        front.awaited = awaited_run(timeline, front.record);
+      }
+      const uint64_t end_ns = front.record.header.end_ns;
+      const bool too_long = header.end_ns > end_ns && header.end_ns - end_ns > kLongestAwaitNs;
+      if (front.awaited.has_value() && !too_long) {
+        return;
+      }
+    }
+    release_front(gaps);
+  }
+}
+
+Correlator::Correlator(CorrelatorOptions options) : impl_(std::make_unique<Impl>()) {
+  impl_->options = options;
+}
+Correlator::~Correlator() = default;
+Correlator::Correlator(Correlator&&) noexcept = default;
+Correlator& Correlator::operator=(Correlator&&) noexcept = default;
+
+void Correlator::accept(std::span<const std::byte> record, std::vector<Gap>& gaps) {
+  SessionFacts& facts = impl_->facts;
+  ++facts.records;
+  ev_header header;
+  if (record.size() < sizeof(header)) {
+    ++facts.malformed;
+    return;
+  }
+  std::memcpy(&header, record.data(), sizeof(header));
+  if (!impl_->dispatch(header, record, gaps)) {
+    ++facts.malformed;
+    return;
+  }
+  impl_->note_time(header);
+  facts.evicted = impl_->timeline.evicted();
+  if (!impl_->waiting.empty()) {
+    impl_->release_gaps(header, gaps);
+  }
+}
+
+void Correlator::finish(std::vector<Gap>& gaps) { impl_->release_all(gaps); }
+
+const SessionFacts& Correlator::facts() const { return impl_->facts; }
+
+}  // namespace pollgap

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rule 2: interrupts on the CPU where the thread ran or waited for its turn.
+#include <map>
+
+#include "agent/ledger/rules.h"
+
+namespace pollgap {
+namespace {
+
+Origin irq_origin(Account& account, const ev_irq& irq) {
+  const uint32_t agent_pid = account.session().agent_pid;
+  const bool by_agent =
+      (irq.flags & EV_IRQ_FROM_AGENT) != 0 || (agent_pid != 0 && irq.sender_pid == agent_pid);
+  Origin origin{.key = {by_agent ? Cause::agent : Cause::hard_irq}, .source = &irq};
+  origin.key.a = (static_cast<uint64_t>(irq.vector) << 32) | static_cast<uint32_t>(irq.irq);
+  if (irq.vector == EV_VECTOR_DEVICE) {
+    origin.key.b = account.text_id(printable(irq.action));  // a line may be shared
+  } else {
+    origin.key.b = irq.sender_tid != 0 ? irq.sender_tid : irq.callback;
+  }
+  return origin;
+}
+
+Origin softirq_origin(const ev_softirq& softirq) {
+  return {
+      .key = {Cause::soft_irq, (static_cast<uint64_t>(softirq.in_ksoftirqd) << 32) | softirq.vector,
+              (static_cast<uint64_t>(softirq.after_vector) << 32) |
+                  static_cast<uint32_t>(softirq.after_irq)},
+      .source = &softirq};
+}
+
+// The interrupts of one kind on a CPU in the gap's window: innermost of nested ones, origins set.
+template <typename T, typename MakeOrigin>
+std::vector<Claim> interrupts_on(Account& account, const History<T>& history,
+                                 MakeOrigin make_origin) {
+  std::vector<Claim> found;
+  history.for_each_overlapping(account.start_ns(), account.end_ns(), [&](const T& record) {
+    found.push_back(
+        {record.header.start_ns, record.header.end_ns, account.add_origin(make_origin(record))});
+  });
+  return innermost(std::move(found));
+}
+
+// Claims, per stint, what `find` returns for the stint's CPU.
+template <typename Find>
+void claim_on_cpus(Account& account, Find find) {
+  std::map<uint32_t, std::vector<Claim>> by_cpu;
+  std::vector<Claim> wanted;
+  for (const Stint& stint : account.activity()) {
+    const CpuTimeline* cpu = account.timeline().cpu(stint.cpu);
+    if (cpu == nullptr || stint.activity == Activity::not_runnable) {
+      continue;
+    }
+    const auto [place, is_new] = by_cpu.try_emplace(stint.cpu);
+    if (is_new) {
+      place->second = find(*cpu);
+    }
+    for_each_part(place->second, stint.start_ns, stint.end_ns,
+                  [&](const Claim& part) { wanted.push_back(part); });
+  }
+  account.claim(wanted);
+}
+
+}  // namespace
+
+void claim_interrupts(Account& account) {
+  claim_on_cpus(account, [&](const CpuTimeline& cpu) {
+    return interrupts_on(account, cpu.irqs,
+                         [&](const ev_irq& irq) { return irq_origin(account, irq); });
+  });
+  claim_on_cpus(account, [&](const CpuTimeline& cpu) {
+    return interrupts_on(account, cpu.softirqs, softirq_origin);
+  });
+}
+
+}  // namespace pollgap

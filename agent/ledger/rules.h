@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules that give a gap's time to causes, in the order in which they are applied: what an
+// earlier rule took, a later one cannot take.
+#pragma once
+
+#include "agent/ledger/account.h"
+
+namespace pollgap {
+
+// 1. The thread could not have used the CPU: stopped, blocked, in a fault's I/O, throttled. What
+//    happened on a core meanwhile is not this thread's loss.
+void claim_unable_to_run(Account& account);
+
+// 2. Hard interrupts, then softirqs, on the CPU where the thread ran or waited for its turn.
+void claim_interrupts(Account& account);
+
+// 3. It waited for the CPU: the tasks that ran instead.
+void claim_waiting(Account& account);
+
+// 4. On the CPU, but not in its own user code: control verbs, system calls, page faults.
+void claim_own_kernel_time(Account& account);
+
+// 5. On the CPU with no kernel evidence: user code, as far as evidence supports that; stolen time;
+//    the rest is unexplained.
+void claim_user_time(Account& account);
+
+// What stopped the thread, for a record with EV_OFF_STOPPED: the latest stop signal that was sent
+// to it before it stopped; nullptr: none was seen.
+const ev_signal* find_stop_signal(const Timeline& timeline, const OffCpu& off, uint32_t pid);
+
+// How a throttled thread was kept off: CulpritKey::a of Cause::throttled.
+enum class Throttle : uint64_t { cfs_quota, rt_runtime, fair_server, dl_runtime };
+// CulpritKey::a of Cause::stopped.
+enum class Stop : uint64_t { signal, ptrace, freezer };
+
+}  // namespace pollgap

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/ledger/session.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace pollgap {
+namespace {
+
+using nlohmann::json;
+
+const json& member(const json& object, const char* name) {
+  static const json absent;
+  if (!object.is_object()) {
+    return absent;
+  }
+  const auto found = object.find(name);
+  return found == object.end() ? absent : *found;
+}
+
+uint64_t number(const json& value) {
+  return value.is_number_unsigned() ? value.get<uint64_t>() : 0;
+}
+
+std::string text(const json& value) {
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
+// Since 6.12 a deadline server lends ordinary tasks their share of a core that real-time tasks
+// keep busy (kernel/sched/fair.c, fair_server); before, the whole real-time runqueue was throttled.
+bool has_fair_server(const std::string& release) {
+  unsigned major = 0;
+  unsigned minor = 0;
+  if (std::sscanf(release.c_str(), "%u.%u", &major, &minor) != 2) {  // NOLINT(cert-err34-c)
+    return false;
+  }
+  return major > 6 || (major == 6 && minor >= 12);
+}
+
+}  // namespace
+
+Session parse_session(std::string_view json_text) {
+  Session session;
+  const json root = json::parse(json_text, nullptr, false);
+  session.agent_pid = static_cast<uint32_t>(number(member(member(root, "tool"), "pid")));
+  session.throttles_by_fair_server = has_fair_server(text(member(member(root, "host"), "kernel")));
+  const json& sites = member(member(root, "target"), "sites");
+  if (sites.is_array()) {
+    for (const json& site : sites) {
+      session.sites.push_back({.name = text(member(site, "name")),
+                               .function_address = number(member(site, "function_address")),
+                               .function_bytes = number(member(site, "function_bytes"))});
+    }
+  }
+  return session;
+}
+
+}  // namespace pollgap

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ledger needs of the session's JSON (EV_SESSION). Absent or odd members are left at
+// their defaults: a capture is input, and a missing fact only makes the ledger more careful.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pollgap {
+
+struct PollSite {
+  std::string name;
+  uint64_t function_address = 0;  // in the target; 0 unknown
+  uint64_t function_bytes = 0;    // 0 unknown
+
+  bool contains(uint64_t user_ip) const {
+    return function_address != 0 && user_ip >= function_address &&
+           user_ip - function_address < function_bytes;
+  }
+};
+
+struct Session {
+  uint32_t agent_pid = 0;                 // tool.pid; 0 unknown
+  bool throttles_by_fair_server = false;  // host.kernel is 6.12 or later
+  std::vector<PollSite> sites;            // target.sites, by index
+};
+
+Session parse_session(std::string_view json);
+
+}  // namespace pollgap

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rule 5: the thread was on the CPU and no kernel evidence says what it did.
+//
+// Such time is user code if something proves it: a sample that found it there, or being so short
+// between two entries into the kernel that only user code can lie between. Without proof it may
+// as well have been stolen from the machine (hypervisor, SMI): the steal clock decides, and where
+// it cannot, the time stays unexplained.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "agent/ledger/rules.h"
+
+namespace pollgap {
+namespace {
+
+// Between two entries into the kernel the thread ran user code, for less than this without doubt.
+constexpr uint64_t kShortNs = 200'000;
+// A core answers the sampler's interrupt within this if it runs at all.
+constexpr uint64_t kLateAnswerNs = 200'000;
+// A sample this close to an edge of a stretch may have met the way into or out of the kernel.
+constexpr uint64_t kEdgeNs = 50'000;
+// Below this the steal clock's advance is the noise of its reading.
+constexpr uint64_t kStealNoiseNs = 20'000;
+
+struct Stretch {
+  uint64_t start_ns = 0;
+  uint64_t end_ns = 0;
+};
+
+enum class Proof {
+  proven,      // user code
+  unproven,    // nothing says so
+  unanswered,  // the core did not answer the sampler
+  in_kernel,   // a sample found it in the kernel
+};
+
+// A free part of a stretch.
+struct Piece {
+  Claim part;  // origin: what it is unless it was stolen
+  Proof proof = Proof::unproven;
+};
+
+bool steal_clock_valid(const Account& account) {
+  return (account.gap().flags & EV_GAP_STEAL_VALID) != 0;
+}
+
+uint64_t stolen_budget_ns(const Account& account) {
+  const uint64_t steal_ns = account.gap().steal_ns;
+  return steal_clock_valid(account) && steal_ns >= kStealNoiseNs ? steal_ns : 0;
+}
+
+// What lies between the thread's kernel events (off the CPU, verbs, system calls, faults).
+std::vector<Stretch> find_stretches(const Account& account) {
+  std::vector<Claim> events = account.kernel_events();
+  for (const Stint& stint : account.activity()) {
+    if (stint.activity != Activity::on_cpu) {
+      events.push_back({stint.start_ns, stint.end_ns, 0});
+    }
+  }
+  std::sort(events.begin(), events.end(), [](const Claim& left, const Claim& right) {
+    return left.start_ns != right.start_ns ? left.start_ns < right.start_ns
+                                           : left.end_ns < right.end_ns;
+  });
+  std::vector<Stretch> stretches;
+  uint64_t cursor_ns = account.start_ns();
+  for (const Claim& event : events) {
+    const uint64_t until_ns = std::min(event.start_ns, account.end_ns());
+    if (until_ns > cursor_ns) {
+      stretches.push_back({cursor_ns, until_ns});
+    }
+    cursor_ns = std::max(cursor_ns, event.end_ns);
+  }
+  if (cursor_ns < account.end_ns()) {
+    stretches.push_back({cursor_ns, account.end_ns()});
+  }
+  return stretches;
+}
+
+uint64_t free_ns(const Account& account, uint64_t start_ns, uint64_t end_ns) {
+  uint64_t sum_ns = 0;
+  for_each_part(account.free_intervals(), start_ns, end_ns,
+                [&](const Claim& part) { sum_ns += part.length_ns(); });
+  return sum_ns;
+}
+
+// A run of short system calls or faults, on average less than kShortNs apart, covers the stretch:
+// its user time is what lies between them.
+bool lies_in_dense_run(const Account& account, const Stretch& stretch) {
+  bool found = false;
+  account.thread()->self.for_each_overlapping(
+      stretch.start_ns, stretch.end_ns, [&](const SelfKernel& self) {
+        const uint64_t length_ns = self.header.end_ns - self.header.start_ns;
+        const uint64_t between_ns = length_ns > self.sum_ns ? length_ns - self.sum_ns : 0;
+        found = found ||
+                (self.count > 1 && self.header.start_ns <= stretch.start_ns &&
+                 self.header.end_ns >= stretch.end_ns && between_ns / (self.count - 1) < kShortNs);
+      });
+  return found;
+}
+
+class UserTime {
+ public:
+  explicit UserTime(Account& account) : account_(account) {}
+
+  void claim() {
+    for (const Stretch& stretch : find_stretches(account_)) {
+      examine(stretch);
+    }
+    uint64_t budget_ns = stolen_budget_ns(account_);
+    take_stolen(Proof::unanswered, budget_ns);
+    take_stolen(Proof::unproven, budget_ns);
+    budget_ns = certainly_in_user_time(budget_ns);
+    take_stolen(Proof::proven, budget_ns);
+    std::vector<Claim> wanted = std::move(stolen_);
+    for (const Piece& piece : pieces_) {
+      wanted.push_back(piece.part);
+    }
+    account_.claim(innermost(std::move(wanted)));
+  }
+
+ private:
+  void examine(const Stretch& stretch);
+  void add(const Stretch& part, Proof proof, uint32_t origin);
+  void take_stolen(Proof proof, uint64_t& budget_ns);
+  uint64_t certainly_in_user_time(uint64_t budget_ns) const;
+
+  std::vector<const Sample*> samples_in(const Stretch& stretch) const;
+  bool shows_kernel(const Sample& sample, const Stretch& stretch) const;
+  std::vector<Claim> unanswered_in(const Stretch& stretch);
+  std::vector<Claim> kernel_regions_in(const Stretch& stretch,
+                                       const std::vector<const Sample*>& samples);
+  bool proven_without_sample(const Stretch& stretch) const;
+  bool absence_is_evidence() const;
+  uint32_t user_origin(const std::vector<const Sample*>& samples, Grade grade);
+  uint32_t unproven_origin(const std::vector<const Sample*>& samples);
+  bool in_poll_function(const std::string& function, uint64_t user_ip) const;
+  uint64_t innermost_ip(const Sample& sample) const;
+  std::string function_of(const Sample& sample) const;
+
+  Account& account_;
+  std::vector<Piece> pieces_;  // sorted
+  std::vector<Claim> stolen_;  // disjoint from pieces_
+  uint64_t user_ns_ = 0;       // sum of all pieces but those in the kernel
+};
+
+std::vector<const Sample*> UserTime::samples_in(const Stretch& stretch) const {
+  std::vector<const Sample*> samples;
+  if (account_.thread() != nullptr) {
+    account_.thread()->samples.for_each_overlapping(
+        stretch.start_ns, stretch.end_ns, [&](const Sample& sample) {
+          if (sample.on_cpu == 1 && sample.header.start_ns >= stretch.start_ns) {
+            samples.push_back(&sample);
+          }
+        });
+  }
+  return samples;
+}
+
+// Parts in which the agent had asked for a sample and the core did not answer, though user code
+// runs with interrupts enabled.
+std::vector<Claim> UserTime::unanswered_in(const Stretch& stretch) {
+  std::vector<Claim> found;
+  if (account_.thread() == nullptr) {
+    return found;
+  }
+  account_.thread()->samples.for_each_overlapping(
+      stretch.start_ns, account_.end_ns(), [&](const Sample& sample) {
+        const bool late = sample.reason == EV_SAMPLE_SILENCE && sample.on_cpu == 1 &&
+                          sample.asked_ns != 0 && sample.header.start_ns > sample.asked_ns &&
+                          sample.header.start_ns - sample.asked_ns > kLateAnswerNs;
+        if (!late) {
+          return;
+        }
+        const Claim part =
+            clipped({sample.asked_ns, sample.header.start_ns, 0}, stretch.start_ns, stretch.end_ns);
+        if (part.start_ns < part.end_ns &&
+            free_ns(account_, part.start_ns, part.end_ns) > kLateAnswerNs) {
+          found.push_back(part);
+        }
+      });
+  found = innermost(std::move(found));
+  if (!found.empty()) {
+    const uint32_t origin = account_.unexplained(
+        "the core did not answer the sampler's interrupt: it was not running this system, or "
+        "ran with interrupts off");
+    for (Claim& part : found) {
+      part.origin = origin;
+    }
+  }
+  return found;
+}
+
+// The sample found the thread in the kernel, with nothing known that explains it: not a softirq on
+// its back, not the way into or out of the kernel, not the probe on a poll.
+bool UserTime::shows_kernel(const Sample& sample, const Stretch& stretch) const {
+  const uint64_t at_ns = sample.header.start_ns;
+  if (sample.user_mode != 0 || at_ns - stretch.start_ns < kEdgeNs ||
+      stretch.end_ns - at_ns < kEdgeNs ||
+      (account_.gap().gap_kind == EV_GAP_LATE_COMPLETION && account_.gap().polls > 0)) {
+    return false;
+  }
+  bool in_softirq = false;
+  if (const CpuTimeline* cpu = account_.timeline().cpu(sample.header.cpu)) {
+    cpu->softirqs.for_each_overlapping(at_ns, at_ns + 1, [&](const ev_softirq& softirq) {
+      in_softirq =
+          in_softirq || (softirq.header.start_ns <= at_ns && at_ns <= softirq.header.end_ns);
+    });
+  }
+  return !in_softirq;
+}
+
+// Around samples that found the thread in the kernel, up to the next one that found it outside.
+std::vector<Claim> UserTime::kernel_regions_in(const Stretch& stretch,
+                                               const std::vector<const Sample*>& samples) {
+  std::vector<Claim> regions;
+  uint64_t outside_ns = stretch.start_ns;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (samples[i]->user_mode == 1) {
+      outside_ns = samples[i]->header.start_ns;
+      continue;
+    }
+    if (!shows_kernel(*samples[i], stretch)) {
+      continue;
+    }
+    const auto next_outside =
+        std::find_if(samples.begin() + static_cast<ptrdiff_t>(i), samples.end(),
+                     [](const Sample* sample) { return sample->user_mode == 1; });
+    const uint64_t until_ns =
+        next_outside == samples.end() ? stretch.end_ns : (*next_outside)->header.start_ns;
+    const ev_stack* stack = account_.thread()->stacks.find(samples[i]->stacks.kernel);
+    const std::string where = stack != nullptr && stack->frames > 0
+                                  ? account_.names().kernel_function(stack->ip[0])
+                                  : std::string();
+    regions.push_back(
+        {outside_ns, until_ns,
+         account_.unexplained(
+             where.empty() ? "in the kernel, but not for a system call or page fault that was seen"
+                           : fmt::format("in the kernel at {}, but not for a system call or page "
+                                         "fault that was seen",
+                                         where))});
+    i = static_cast<size_t>(next_outside - samples.begin()) - 1;
+  }
+  return regions;
+}
+
+bool UserTime::proven_without_sample(const Stretch& stretch) const {
+  const ev_gap& gap = account_.gap();
+  if (gap.gap_kind == EV_GAP_LATE_COMPLETION && gap.polls > 0) {
+    return true;  // it polled all the while
+  }
+  if (gap.gap_kind == EV_GAP_IN_POLL && gap.error_completions > 0) {
+    return true;  // the poll function had errors to handle, and returned them
+  }
+  if (free_ns(account_, stretch.start_ns, stretch.end_ns) < kShortNs) {
+    return true;
+  }
+  return account_.thread() != nullptr && lies_in_dense_run(account_, stretch);
+}
+
+// Every entry into the kernel was watched and none was seen, and nothing was stolen: what is left
+// is user code. Not so where records were lost or the end of the gap was never seen.
+bool UserTime::absence_is_evidence() const {
+  return steal_clock_valid(account_) && account_.gap().steal_ns < kStealNoiseNs &&
+         account_.evidence_complete() && (account_.gap().flags & EV_GAP_OPEN) == 0;
+}
+
+uint64_t UserTime::innermost_ip(const Sample& sample) const {
+  const ev_stack* stack = account_.thread()->stacks.find(sample.stacks.user);
+  return stack != nullptr && stack->frames > 0 ? stack->ip[0] : sample.user_ip;
+}
+
+std::string UserTime::function_of(const Sample& sample) const {
+  const uint64_t ip = innermost_ip(sample);
+  const Frame frame = account_.names().user_frame(ip);
+  return !frame.function.empty() || ip == 0 ? frame.function : hex(ip);
+}
+
+bool UserTime::in_poll_function(const std::string& function, uint64_t user_ip) const {
+  const std::vector<PollSite>& sites = account_.session().sites;
+  if (account_.gap().site >= sites.size()) {
+    return false;
+  }
+  const PollSite& site = sites[account_.gap().site];
+  return site.contains(user_ip) || (!function.empty() && function == site.name);
+}
+
+// The user code of a stretch: named by the function that most of the samples found.
+uint32_t UserTime::user_origin(const std::vector<const Sample*>& samples, Grade grade) {
+  const ev_gap& gap = account_.gap();
+  Origin origin{.key = {Cause::application}, .source = {}, .grade = grade};
+  if (gap.gap_kind == EV_GAP_LATE_COMPLETION) {
+    origin.key.cause = Cause::late_completion;
+    return account_.add_origin(origin);
+  }
+  std::map<std::string, uint64_t> votes;
+  const Sample* chosen = nullptr;
+  for (const Sample* sample : samples) {
+    if (sample->user_mode == 0) {
+      continue;
+    }
+    ++origin.samples;
+    const std::string function = function_of(*sample);
+    const uint64_t count = ++votes[function];
+    if (chosen == nullptr || count > votes[function_of(*chosen)]) {
+      chosen = sample;
+    }
+  }
+  if (gap.gap_kind == EV_GAP_IN_POLL) {
+    origin.key.cause = Cause::poll_function;
+  }
+  if (chosen != nullptr) {
+    const std::string function = function_of(*chosen);
+    origin.source = chosen;
+    origin.key.b = account_.text_id(function);
+    if ((gap.flags & EV_GAP_NO_RETURN) != 0 && in_poll_function(function, innermost_ip(*chosen))) {
+      origin.key.cause = Cause::poll_function;
+    }
+  }
+  return account_.add_origin(origin);
+}
+
+uint32_t UserTime::unproven_origin(const std::vector<const Sample*>& samples) {
+  if (absence_is_evidence()) {
+    const uint32_t index = user_origin(samples, Grade::weak);
+    account_.annotate(index, samples.empty()
+                                 ? "no sample fell into it; it did not enter the kernel, and the "
+                                   "steal clock did not advance"
+                                 : "the samples do not tell user from kernel code; it did not "
+                                   "enter the kernel, and the steal clock did not advance");
+    return index;
+  }
+  if (!account_.evidence_complete()) {
+    return account_.unexplained("on the CPU, no sample fell into it, and records were lost");
+  }
+  return account_.unexplained(
+      steal_clock_valid(account_)
+          ? "on the CPU, no sample fell into it, and time was stolen from the core"
+          : "on the CPU, no sample fell into it, and the steal clock could not be read");
+}
+
+void UserTime::add(const Stretch& part, Proof proof, uint32_t origin) {
+  for_each_part(account_.free_intervals(), part.start_ns, part.end_ns, [&](Claim free_part) {
+    free_part.origin = origin;
+    user_ns_ += proof == Proof::in_kernel ? 0 : free_part.length_ns();
+    pieces_.push_back({free_part, proof});
+  });
+}
+
+void UserTime::examine(const Stretch& stretch) {
+  const std::vector<const Sample*> samples = samples_in(stretch);
+  const bool seen = std::any_of(samples.begin(), samples.end(),
+                                [](const Sample* sample) { return sample->user_mode == 1; });
+  FreeTime rest(stretch.start_ns, stretch.end_ns);
+  std::vector<Claim> unanswered;
+  std::vector<Claim> in_kernel;
+  rest.claim(unanswered_in(stretch), unanswered);
+  rest.claim(kernel_regions_in(stretch, samples), in_kernel);
+  for (const Claim& part : unanswered) {
+    add({part.start_ns, part.end_ns}, Proof::unanswered, part.origin);
+  }
+  for (const Claim& part : in_kernel) {
+    add({part.start_ns, part.end_ns}, Proof::in_kernel, part.origin);
+  }
+  if (rest.intervals().empty() || free_ns(account_, stretch.start_ns, stretch.end_ns) == 0) {
+    return;
+  }
+  const bool proven = seen || proven_without_sample(stretch);
+  // A sample proves that user code ran, the steal clock that it ran all the time.
+  const Grade grade = !seen || absence_is_evidence() ? Grade::exact : Grade::indirect;
+  const uint32_t origin = proven ? user_origin(samples, grade) : unproven_origin(samples);
+  for (const Claim& part : rest.intervals()) {
+    add({part.start_ns, part.end_ns}, proven ? Proof::proven : Proof::unproven, origin);
+  }
+}
+
+// Turns up to budget_ns of the pieces with this proof into stolen time.
+void UserTime::take_stolen(Proof proof, uint64_t& budget_ns) {
+  if (budget_ns == 0) {
+    return;
+  }
+  const uint32_t origin =
+      account_.add_origin({.key = {Cause::stolen},
+                           .source = {},
+                           .grade = proof == Proof::unanswered ? Grade::exact : Grade::indirect});
+  for (Piece& piece : pieces_) {
+    const uint64_t taken_ns = std::min(budget_ns, piece.part.length_ns());
+    if (piece.proof == proof && taken_ns > 0) {
+      stolen_.push_back({piece.part.start_ns, piece.part.start_ns + taken_ns, origin});
+      piece.part.start_ns += taken_ns;
+      budget_ns -= taken_ns;
+    }
+  }
+}
+
+// Stolen time beyond what can have fallen into the rest of the gap must have fallen into user code,
+// samples or not.
+uint64_t UserTime::certainly_in_user_time(uint64_t budget_ns) const {
+  const uint64_t elsewhere_ns = account_.duration_ns() - user_ns_;
+  const uint64_t certain_ns = budget_ns > elsewhere_ns ? budget_ns - elsewhere_ns : 0;
+  return certain_ns >= kStealNoiseNs ? certain_ns : 0;
+}
+
+}  // namespace
+
+void claim_user_time(Account& account) { UserTime(account).claim(); }
+
+}  // namespace pollgap
