@@ -5,7 +5,6 @@
 #include <elfutils/libdwfl.h>
 #include <fcntl.h>
 #include <string.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -16,18 +15,13 @@
 
 #include "probes/debug_file.h"
 #include "probes/elf_image.h"
+#include "probes/monotonic_clock.h"
 
 namespace pollgap {
 namespace {
 
 constexpr uint64_t reread_interval_ns = 1'000'000'000;
 constexpr uint64_t max_vdso_bytes = 1 << 20;
-
-uint64_t monotonic_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 std::string demangle(const char* name) {
   if (!std::string_view(name).starts_with("_Z")) return name;
