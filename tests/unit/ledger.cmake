@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+# Tests of agent/timeline, agent/ledger and agent/capture_file.
+find_package(GTest REQUIRED)
+include(GoogleTest)
+
+add_library(ledger_stream STATIC ledger_stream.cc)
+target_link_libraries(ledger_stream PUBLIC pollgap_ledger GTest::gtest)
+
+add_executable(ledger_test
+  ledger_off_cpu_test.cc
+  ledger_on_cpu_test.cc
+  ledger_stream_test.cc)
+target_link_libraries(ledger_test PRIVATE ledger_stream GTest::gtest_main)
+gtest_discover_tests(ledger_test DISCOVERY_MODE PRE_TEST PROPERTIES LABELS unit)
