@@ -10,10 +10,46 @@
 #include "sched.bpf.h"
 
 #define SOFTIRQ_AFTER_IRQ_NS 100000
+/* An IPI sent longer ago than this has been taken already, unless interrupts were off for so long.
+ */
+#define IPI_FLIGHT_NS 100000000
 
 static __always_inline struct pg_cpu *watched_cpu(void) {
   struct pg_cpu *state = cpu_state_of(bpf_get_smp_processor_id());
   return state && state->watched ? state : 0;
+}
+
+/* The latest IPI that was sent to several CPUs at once, by word of the CPU mask. */
+struct mask_ipi {
+  u64 bits;
+  struct pg_ipi_sender sender;
+};
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, PG_MAX_CPUS / 64);
+  __type(key, u32);
+  __type(value, struct mask_ipi);
+} mask_ipis SEC(".maps");
+
+const volatile __u32 possible_cpus = 1;
+
+/* Names who sent the IPI that was taken at `start`: the latest sent to this CPU before it. */
+static __always_inline void describe_sender(struct ev_irq *record, const struct pg_cpu *state,
+                                            u64 start) {
+  const struct pg_ipi_sender *sender = &state->ipi;
+  u32 cpu = bpf_get_smp_processor_id();
+  u32 word = cpu / 64;
+  struct mask_ipi *ipi = bpf_map_lookup_elem(&mask_ipis, &word);
+  if (ipi && ipi->bits & (1ull << (cpu & 63)) && ipi->sender.at_ns <= start &&
+      (sender->at_ns > start || ipi->sender.at_ns > sender->at_ns))
+    sender = &ipi->sender;
+  if (sender->at_ns == 0 || sender->at_ns > start || start - sender->at_ns > IPI_FLIGHT_NS) return;
+  record->sender_cpu = sender->cpu;
+  record->callback = sender->callback;
+  record->sender_tid = sender->tid;
+  record->sender_pid = sender->pid;
+  __builtin_memcpy(record->sender_comm, sender->comm, sizeof(record->sender_comm));
 }
 
 static __always_inline int hardirq_enter(u32 vector) {
@@ -49,17 +85,9 @@ static __always_inline struct ev_irq *hardirq_leave(u32 vector, s32 irq) {
   record->sender_pid = 0;
   record->sender_comm[0] = 0;
   record->action[0] = 0;
-  /* The sender is known where the latest IPI to this CPU was sent before this one was taken. */
-  if ((vector == EV_VECTOR_CALL_FUNCTION || vector == EV_VECTOR_CALL_FUNCTION_SINGLE ||
-       vector == EV_VECTOR_RESCHEDULE) &&
-      state->ipi.at_ns && state->ipi.at_ns <= start && start - state->ipi.at_ns < 1000000000) {
-    record->sender_cpu = state->ipi.cpu;
-    record->callback = state->ipi.callback;
-    record->sender_tid = state->ipi.tid;
-    record->sender_pid = state->ipi.pid;
-    __builtin_memcpy(record->sender_comm, state->ipi.comm, sizeof(record->sender_comm));
-    state->ipi.at_ns = 0;
-  }
+  if (vector == EV_VECTOR_CALL_FUNCTION || vector == EV_VECTOR_CALL_FUNCTION_SINGLE ||
+      vector == EV_VECTOR_RESCHEDULE)
+    describe_sender(record, state, start);
   return record;
 }
 
@@ -104,14 +132,29 @@ FOLLOW_VECTOR(deferred_error_apic, EV_VECTOR_DEFERRED_ERROR)
 FOLLOW_VECTOR(error_apic, EV_VECTOR_ERROR_APIC)
 FOLLOW_VECTOR(spurious_apic, EV_VECTOR_SPURIOUS_APIC)
 
-/* The registers that the interrupt being handled has saved (arch/x86/include/asm/irq_regs.h). */
+/*
+ * The registers that the interrupt being handled has saved (arch/x86/include/asm/irq_regs.h): did
+ * it interrupt user code? A program of its own, attached before the one that asks, because the
+ * symbol is there only with CONFIG_KALLSYMS_ALL; without it the answer is "not told".
+ */
 extern struct pt_regs *__irq_regs __ksym __weak;
+
+SEC("tp_btf/local_timer_entry")
+int BPF_PROG(on_tick_mode, int number) {
+  struct pg_cpu *state = watched_cpu();
+  struct pt_regs **saved;
+  if (!state) return 0;
+  saved = bpf_this_cpu_ptr(&__irq_regs);
+  state->tick_mode = (BPF_CORE_READ(*saved, cs) & 3) == 3 ? PG_TICK_IN_USER : PG_TICK_IN_KERNEL;
+  return 0;
+}
 
 /* Where the timer found a target thread that has been silent for a while: free of charge. */
 static __always_inline void sample_at_tick(void *ctx) {
   struct thread_state *thread = current_target_thread();
   struct pg_thread_clock *clock;
-  struct pt_regs **saved, *regs;
+  struct pt_regs *regs;
+  struct pg_cpu *state;
   struct ev_sample *record;
   u64 now;
   u32 cpu = bpf_get_smp_processor_id();
@@ -124,16 +167,14 @@ static __always_inline void sample_at_tick(void *ctx) {
   if (!record) return;
   record->tid = thread->tid;
   record->reason = EV_SAMPLE_TICK;
+  state = cpu_state_of(cpu);
   record->user_mode = 2;
+  if (state && state->tick_mode) record->user_mode = state->tick_mode == PG_TICK_IN_USER;
   record->on_cpu = 1;
   record->user_ip = 0;
   record->asked_ns = 0;
   regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
   if (regs) record->user_ip = BPF_CORE_READ(regs, ip);
-  if (&__irq_regs) {
-    saved = bpf_this_cpu_ptr(&__irq_regs);
-    record->user_mode = (BPF_CORE_READ(*saved, cs) & 3) == 3;
-  }
   submit(record);
 }
 
@@ -189,40 +230,37 @@ int BPF_PROG(on_softirq_exit, unsigned int vector) {
   return 0;
 }
 
-static __always_inline void note_sender(struct pg_cpu *state, void *callback) {
+static __always_inline void note_sender(struct pg_ipi_sender *sender, void *callback) {
   u64 id = bpf_get_current_pid_tgid();
-  state->ipi.tid = (u32)id;
-  state->ipi.pid = id >> 32;
-  state->ipi.cpu = bpf_get_smp_processor_id();
-  state->ipi.callback = (u64)callback;
-  bpf_get_current_comm(state->ipi.comm, sizeof(state->ipi.comm));
-  state->ipi.at_ns = bpf_ktime_get_ns();
+  sender->tid = (u32)id;
+  sender->pid = id >> 32;
+  sender->cpu = bpf_get_smp_processor_id();
+  sender->callback = (u64)callback;
+  bpf_get_current_comm(sender->comm, sizeof(sender->comm));
+  sender->at_ns = bpf_ktime_get_ns();
 }
 
 /* ipi:ipi_send_cpu and ipi_send_cpumask exist since 6.4. */
 SEC("tp_btf/ipi_send_cpu")
 int BPF_PROG(on_ipi_send_cpu, unsigned int cpu, unsigned long callsite, void *callback) {
   struct pg_cpu *state = cpu_state_of(cpu);
-  if (state && state->watched) note_sender(state, callback);
+  if (state && state->watched) note_sender(&state->ipi, callback);
   return 0;
 }
-
-const volatile __u32 possible_cpus = 1;
 
 SEC("tp_btf/ipi_send_cpumask")
 int BPF_PROG(on_ipi_send_cpumask, const struct cpumask *mask, unsigned long callsite,
              void *callback) {
-  u32 words = (possible_cpus + 63) / 64;
-  for (u32 word = 0; word < PG_MAX_CPUS / 64 && word < words; word++) {
+  for (u32 word = 0; word < PG_MAX_CPUS / 64; word++) {
     u64 bits = 0;
+    struct mask_ipi *ipi;
+    if (word * 64 >= possible_cpus) break;
     bpf_probe_read_kernel(&bits, sizeof(bits), (const u64 *)mask + word);
-    for (u32 bit = 0; bit < 64 && bits; bit++) {
-      struct pg_cpu *state;
-      if (!(bits & (1ull << bit))) continue;
-      bits &= ~(1ull << bit);
-      state = cpu_state_of(word * 64 + bit);
-      if (state && state->watched) note_sender(state, callback);
-    }
+    if (!(bits & watched_words[word])) continue;
+    ipi = bpf_map_lookup_elem(&mask_ipis, &word);
+    if (!ipi) continue;
+    ipi->bits = bits;
+    note_sender(&ipi->sender, callback);
   }
   return 0;
 }

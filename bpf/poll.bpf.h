@@ -67,16 +67,6 @@ static const struct thread_state no_thread;
 static const struct cq_state no_cq;
 static const struct qp_state no_qp;
 
-extern struct kvm_steal_time steal_time __ksym __weak;
-
-/* Nanoseconds the hypervisor has not run this vCPU; moves when it runs again. 0 where unknown. */
-static __always_inline u64 steal_clock(void) {
-  struct kvm_steal_time *clock;
-  if (!&steal_time) return 0;
-  clock = bpf_this_cpu_ptr(&steal_time);
-  return clock->steal;
-}
-
 /*
  * Counts uses of the functions through which a process comes by another verbs context or CQ: the
  * agent looks for new poll functions when it moves.
@@ -107,7 +97,7 @@ static __always_inline struct thread_state *new_target_thread(u32 tid, u64 now) 
   thread->slot = slot;
   thread->cpu = number;
   cpu = cpu_state_of(number);
-  if (cpu && __sync_fetch_and_add(&cpu->watched, 1) == 0) cpu->slice_ns = now;
+  if (cpu) watch(cpu, number, now);
   clock = bpf_map_lookup_elem(&thread_clocks, &slot);
   if (clock) {
     clock->cpu = number;
@@ -123,7 +113,7 @@ static __always_inline struct thread_state *polling_thread(u64 now) {
   u64 id = bpf_get_current_pid_tgid();
   u32 tid = (u32)id;
   struct thread_state *thread;
-  if (id >> 32 != config.target_pid) return 0;
+  if (id >> 32 != config.target_pid || detaching) return 0;
   thread = bpf_map_lookup_elem(&threads, &tid);
   return thread ? thread : new_target_thread(tid, now);
 }
@@ -194,8 +184,8 @@ static __always_inline void end_window(const struct thread_state *thread, struct
 }
 
 static __always_inline void stall(void *ctx, struct thread_state *thread, struct poll_state *state,
-                                  u64 cq_address, u64 start, u64 end, u32 kind, u32 flags,
-                                  u32 completions, u32 errors) {
+                                  u64 cq_address, u64 start, u64 end, u64 steal, u32 kind,
+                                  u32 flags, u32 completions, u32 errors) {
   struct cq_state *cq = bpf_map_lookup_elem(&cqs, &cq_address);
   u32 cpu = bpf_get_smp_processor_id();
   struct gap_facts facts = {.start_ns = start,
@@ -211,7 +201,7 @@ static __always_inline void stall(void *ctx, struct thread_state *thread, struct
   flush_pending(thread, cpu);
   if (config.steal_valid && state->exit_cpu == cpu) {
     facts.flags |= EV_GAP_STEAL_VALID;
-    facts.steal_ns = steal_clock() - state->exit_steal_ns;
+    facts.steal_ns = steal - state->exit_steal_ns;
   }
   emit_user_stack(ctx, thread->tid, cpu, start, end);
   emit_gap(thread, state->site, &facts);
@@ -220,23 +210,24 @@ static __always_inline void stall(void *ctx, struct thread_state *thread, struct
 }
 
 static __always_inline void note_exit(struct thread_state *thread, struct poll_state *state,
-                                      u64 now) {
+                                      u64 now, u64 steal) {
   struct pg_thread_clock *clock = clock_of(thread);
   state->exit_ns = now;
   state->last_ns = now;
   state->exit_cpu = bpf_get_smp_processor_id();
-  state->exit_steal_ns = steal_clock();
+  state->exit_steal_ns = steal;
   thread->last_poll_exit_ns = now;
   if (clock) clock->last_poll_ns = now;
 }
 
-/* A poll begins. */
-static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie) {
+/* A poll begins. `steal`: the steal clock, or 0 where it cannot be read. */
+static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 steal) {
   u64 now = bpf_ktime_get_ns();
   struct thread_state *thread = polling_thread(now);
   struct poll_state *state;
   struct pg_thread_clock *clock;
   u32 flags = cookie & PG_COOKIE_HAS_RETURN ? 0 : EV_GAP_NO_RETURN;
+  if (PG_COOKIE_ROLE(cookie) == PG_USER_POLL) cq = 0; /* its arguments mean nothing here */
   if (!thread) return;
   state = poll_state_of(thread->tid, cq);
   if (!state) return;
@@ -249,7 +240,7 @@ static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie) {
     /* Waiting for a completion event is idle: what lies before and after it may be gaps. */
     if (thread->event_enter_ns >= from && thread->event_return_ns > thread->event_enter_ns) {
       if (thread->event_enter_ns - from >= config.threshold_ns)
-        stall(ctx, thread, state, cq, from, thread->event_enter_ns, EV_GAP_BETWEEN_POLLS,
+        stall(ctx, thread, state, cq, from, thread->event_enter_ns, steal, EV_GAP_BETWEEN_POLLS,
               flags | EV_GAP_WAITED_EVENT, 0, 0);
       state->idle_ns += thread->event_return_ns - thread->event_enter_ns;
       from = thread->event_return_ns;
@@ -258,7 +249,7 @@ static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie) {
       flags |= EV_GAP_WAITED_EVENT;
     }
     if (now - from >= config.threshold_ns)
-      stall(ctx, thread, state, cq, from, now, EV_GAP_BETWEEN_POLLS, flags, 0, 0);
+      stall(ctx, thread, state, cq, from, now, steal, EV_GAP_BETWEEN_POLLS, flags, 0, 0);
   }
   state->polls++;
   state->window_polls++;
@@ -269,7 +260,7 @@ static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie) {
   thread->poll_wc = wc;
   thread->poll_cookie = cookie;
   if (!(cookie & PG_COOKIE_HAS_RETURN)) {
-    note_exit(thread, state, now);
+    note_exit(thread, state, now, steal);
     return;
   }
   clock = clock_of(thread);
@@ -286,43 +277,53 @@ static __always_inline void settle(struct cq_state *cq, u32 qp_num, bool all) {
   if (cq) __sync_fetch_and_add(&cq->outstanding, -count);
 }
 
+struct wc_context {
+  u64 wc;
+  struct cq_state *cq;
+  struct wc_head first; /* error that is not a flush, else first flush */
+  u32 errors, flushes, looked_at;
+};
+
+static long read_completion(u64 index, struct wc_context *context) {
+  struct wc_head wc;
+  if (bpf_probe_read_user(&wc, sizeof(wc), (void *)(context->wc + index * IBV_WC_BYTES))) return 1;
+  context->looked_at++;
+  if (wc.status == 0) {
+    if (wc.opcode < IBV_WC_RECV) settle(context->cq, wc.qp_num, false);
+    return 0;
+  }
+  settle(context->cq, wc.qp_num, true);
+  if (context->errors == 0 ||
+      (context->first.status == IBV_WC_WR_FLUSH_ERR && wc.status != IBV_WC_WR_FLUSH_ERR))
+    context->first = wc;
+  context->errors++;
+  if (wc.status == IBV_WC_WR_FLUSH_ERR) context->flushes++;
+  return 0;
+}
+
 /* Reads the completions that a poll returned: errors, and which sends are outstanding no more. */
 static __always_inline u32 read_completions(const struct thread_state *thread, struct cq_state *cq,
                                             u64 now, u32 count) {
   struct ev_wc_error *record;
-  struct wc_head wc, first = {};
-  u32 errors = 0, flushes = 0, looked_at = 0;
-  for (u32 i = 0; i < WCS_LOOKED_AT; i++) {
-    if (i >= count) break;
-    if (bpf_probe_read_user(&wc, sizeof(wc), (void *)(thread->poll_wc + i * IBV_WC_BYTES))) break;
-    looked_at++;
-    if (wc.status == 0) {
-      if (wc.opcode < IBV_WC_RECV) settle(cq, wc.qp_num, false);
-      continue;
-    }
-    settle(cq, wc.qp_num, true);
-    if (errors == 0 || (first.status == IBV_WC_WR_FLUSH_ERR && wc.status != IBV_WC_WR_FLUSH_ERR))
-      first = wc;
-    errors++;
-    if (wc.status == IBV_WC_WR_FLUSH_ERR) flushes++;
-  }
+  struct wc_context context = {.wc = thread->poll_wc, .cq = cq};
+  bpf_loop(count < WCS_LOOKED_AT ? count : WCS_LOOKED_AT, read_completion, &context, 0);
   /* More than were looked at: what is outstanding is not known, so nothing is late. */
-  if (count > looked_at && cq) cq->outstanding = 0;
-  if (errors == 0) return 0;
+  if (count > context.looked_at && cq) cq->outstanding = 0;
+  if (context.errors == 0) return 0;
   record = reserve_record(struct ev_wc_error, EV_WC_ERROR, bpf_get_smp_processor_id(), now, now);
-  if (!record) return errors;
+  if (!record) return context.errors;
   record->tid = thread->tid;
   record->completions = count;
   record->cq = thread->poll_cq;
-  record->wr_id = first.wr_id;
-  record->qp_num = first.qp_num;
-  record->status = first.status;
-  record->vendor_err = first.vendor_err;
-  record->errors = errors;
-  record->flushes = flushes;
-  record->looked_at = looked_at;
+  record->wr_id = context.first.wr_id;
+  record->qp_num = context.first.qp_num;
+  record->status = context.first.status;
+  record->vendor_err = context.first.vendor_err;
+  record->errors = context.errors;
+  record->flushes = context.flushes;
+  record->looked_at = context.looked_at;
   submit(record);
-  return errors;
+  return context.errors;
 }
 
 /* A completion of an extended CQ: its status is in the CQ; which QP it is of is not known here. */
@@ -353,17 +354,17 @@ static __always_inline u32 read_current(const struct thread_state *thread, struc
 }
 
 /* A poll returns. */
-static __always_inline void poll_return(void *ctx, s32 result) {
+static __always_inline void poll_return(void *ctx, s32 result, u64 steal) {
   struct thread_state *thread = current_target_thread();
   struct poll_state *state;
   struct cq_state *cq;
   u64 now, cq_address, entered;
   u32 completions = 0, errors = 0, role;
-  if (!thread || !thread->poll_enter_ns) return;
+  if (!thread || !thread->poll_enter_ns || detaching) return;
   entered = thread->poll_enter_ns;
   cq_address = thread->poll_cq;
   thread->poll_enter_ns = 0;
-  role = (thread->poll_cookie >> 32) & 0x7fffffff;
+  role = PG_COOKIE_ROLE(thread->poll_cookie);
   state = poll_state_of(thread->tid, cq_address);
   if (!state) return;
   now = bpf_ktime_get_ns();
@@ -380,7 +381,8 @@ static __always_inline void poll_return(void *ctx, s32 result) {
       errors = role == PG_POLL_CQ ? read_completions(thread, cq, now, completions)
                                   : read_current(thread, cq, now);
     if (now - entered >= config.threshold_ns) {
-      stall(ctx, thread, state, cq_address, entered, now, EV_GAP_IN_POLL, 0, completions, errors);
+      stall(ctx, thread, state, cq_address, entered, now, steal, EV_GAP_IN_POLL, 0, completions,
+            errors);
     } else {
       end_window(thread, state, &before, cq_address, now, completions, errors);
     }
@@ -393,35 +395,66 @@ static __always_inline void poll_return(void *ctx, s32 result) {
   }
   if (!completions) state->empty_polls++;
   thread->pending_count = 0;
-  note_exit(thread, state, now);
+  note_exit(thread, state, now, steal);
+}
+
+/*
+ * Twins: with the hypervisor's steal clock (arch/x86/kernel/kvm.c, updated when the vCPU runs
+ * again) where its symbol is known, and without.
+ */
+extern struct kvm_steal_time steal_time __ksym __weak;
+
+static __always_inline u64 steal_clock(void) {
+  const struct kvm_steal_time *clock = bpf_this_cpu_ptr(&steal_time);
+  return clock->steal;
 }
 
 SEC("uprobe")
 int BPF_KPROBE(on_poll_enter, u64 cq, u64 count, u64 wc) {
-  poll_enter(ctx, cq, wc, bpf_get_attach_cookie(ctx));
+  poll_enter(ctx, cq, wc, bpf_get_attach_cookie(ctx), 0);
+  return 0;
+}
+
+SEC("uprobe")
+int BPF_KPROBE(on_poll_enter_steal, u64 cq, u64 count, u64 wc) {
+  poll_enter(ctx, cq, wc, bpf_get_attach_cookie(ctx), steal_clock());
   return 0;
 }
 
 SEC("uretprobe")
 int BPF_KRETPROBE(on_poll_return, int result) {
-  poll_return(ctx, result);
+  poll_return(ctx, result, 0);
+  return 0;
+}
+
+SEC("uretprobe")
+int BPF_KRETPROBE(on_poll_return_steal, int result) {
+  poll_return(ctx, result, steal_clock());
+  return 0;
+}
+
+struct wr_context {
+  u64 wr;
+  u32 sends, signaled;
+};
+
+static long read_work_request(u64 index, struct wr_context *context) {
+  struct wr_head head;
+  if (!context->wr || bpf_probe_read_user(&head, sizeof(head), (void *)context->wr)) return 1;
+  context->sends++;
+  if (head.send_flags & IBV_SEND_SIGNALED) context->signaled++;
+  context->wr = head.next;
   return 0;
 }
 
 /* Adds (sign 1) or takes back (-1) the send work requests from `wr` on. */
 static __always_inline void count_posted(u64 qp, u64 wr, s32 sign) {
+  struct wr_context context = {.wr = wr};
   struct qp_state *state;
   struct cq_state *cq;
-  struct wr_head head;
-  u32 qp_num = 0, sends = 0, signaled = 0;
+  u32 qp_num = 0;
   u64 send_cq = 0;
-  for (u32 i = 0; i < WRS_LOOKED_AT; i++) {
-    if (!wr) break;
-    if (bpf_probe_read_user(&head, sizeof(head), (void *)wr)) break;
-    sends++;
-    if (head.send_flags & IBV_SEND_SIGNALED) signaled++;
-    wr = head.next;
-  }
+  bpf_loop(WRS_LOOKED_AT, read_work_request, &context, 0);
   bpf_probe_read_user(&send_cq, sizeof(send_cq), (void *)(qp + IBV_QP_SEND_CQ));
   bpf_probe_read_user(&qp_num, sizeof(qp_num), (void *)(qp + IBV_QP_NUM));
   cq = bpf_map_lookup_elem(&cqs, &send_cq);
@@ -437,11 +470,11 @@ static __always_inline void count_posted(u64 qp, u64 wr, s32 sign) {
     if (!state) return;
   }
   state->send_cq = send_cq;
-  __sync_fetch_and_add(&cq->posted_sends, sign * (s64)sends);
-  __sync_fetch_and_add(&cq->posted_signaled, sign * (s64)signaled);
-  if (!signaled) return;
-  __sync_fetch_and_add(&state->outstanding, sign * (s64)signaled);
-  if (__sync_fetch_and_add(&cq->outstanding, sign * (s64)signaled) <= 0 && sign > 0)
+  __sync_fetch_and_add(&cq->posted_sends, sign * (s64)context.sends);
+  __sync_fetch_and_add(&cq->posted_signaled, sign * (s64)context.signaled);
+  if (!context.signaled) return;
+  __sync_fetch_and_add(&state->outstanding, sign * (s64)context.signaled);
+  if (__sync_fetch_and_add(&cq->outstanding, sign * (s64)context.signaled) <= 0 && sign > 0)
     cq->since_ns = bpf_ktime_get_ns();
 }
 
@@ -524,7 +557,8 @@ int BPF_PROG(on_process_exit, struct task_struct *task) {
   state = bpf_map_lookup_elem(&polls, &key);
   if (state && state->exit_ns && now - state->exit_ns >= config.threshold_ns &&
       thread->event_enter_ns < state->exit_ns)
-    stall(ctx, thread, state, key.cq, state->exit_ns, now, EV_GAP_BETWEEN_POLLS, EV_GAP_OPEN, 0, 0);
+    stall(ctx, thread, state, key.cq, state->exit_ns, now, 0, EV_GAP_BETWEEN_POLLS, EV_GAP_OPEN, 0,
+          0);
   record = reserve_record(struct ev_process, EV_PROCESS, bpf_get_smp_processor_id(), now, now);
   if (record) {
     record->tid = tid;

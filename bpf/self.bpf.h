@@ -44,12 +44,20 @@ static __always_inline void emit_self(struct thread_state *thread, u32 cpu,
   submit(record);
 }
 
+struct flush_context {
+  struct thread_state *thread;
+  u32 cpu;
+};
+
+static long flush_one(u64 index, struct flush_context *context) {
+  emit_self(context->thread, context->cpu, &context->thread->pending[index & (PG_PENDING - 1)]);
+  return 0;
+}
+
 static __always_inline void flush_pending(struct thread_state *thread, u32 cpu) {
-  u32 count = thread->pending_count;
-  for (u32 i = 0; i < PG_PENDING; i++) {
-    if (i >= count) break;
-    emit_self(thread, cpu, &thread->pending[i]);
-  }
+  struct flush_context context = {.thread = thread, .cpu = cpu};
+  if (thread->pending_count == 0) return;
+  bpf_loop(thread->pending_count, flush_one, &context, 0);
   thread->pending_count = 0;
 }
 

@@ -58,8 +58,14 @@ struct {
   __type(value, struct pg_thread_clock);
 } thread_clocks SEC(".maps");
 
+/* Set before the probes go, one kind after the other: from then on no poll is judged. */
+__u32 detaching = 0;
+
 __u32 threads_seen = 0;
 __u32 threads_refused = 0; /* more than PG_MAX_THREADS polling threads */
+
+/* CPUs that were ever watched, a bit each. */
+__u64 watched_words[PG_MAX_CPUS / 64] = {};
 
 static __always_inline struct pg_cpu *cpu_state_of(u32 cpu) {
   return bpf_map_lookup_elem(&cpus, &cpu);
@@ -110,6 +116,11 @@ static __always_inline void count_lost(void) { __sync_fetch_and_add(&lost_record
 
 static __always_inline void submit(void *record) { bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP); }
 
+static __always_inline void watch(struct pg_cpu *state, u32 cpu, u64 now) {
+  if (__sync_fetch_and_add(&state->watched, 1) == 0) state->slice_ns = now;
+  watched_words[(cpu / 64) & (PG_MAX_CPUS / 64 - 1)] |= 1ull << (cpu & 63);
+}
+
 /* Makes `cpu` the one where the thread runs or waits, so that what runs there is followed. */
 static __always_inline void watch_cpu(struct thread_state *thread, u32 cpu, u64 now) {
   struct pg_cpu *from, *to;
@@ -118,7 +129,7 @@ static __always_inline void watch_cpu(struct thread_state *thread, u32 cpu, u64 
   to = cpu_state_of(cpu);
   if (!to) return;
   if (from) __sync_fetch_and_add(&from->watched, -1);
-  if (__sync_fetch_and_add(&to->watched, 1) == 0) to->slice_ns = now;
+  watch(to, cpu, now);
   thread->cpu = cpu;
 }
 

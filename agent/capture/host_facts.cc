@@ -52,9 +52,21 @@ nlohmann::ordered_json clock_anchor() {
 
 }  // namespace
 
-const char* steal_clock_state() {
-  if (!under_hypervisor()) return "none_needed";
-  return steal_ticks() > 0 ? "counts" : "unknown";
+StealClock steal_clock() {
+  if (!under_hypervisor()) return StealClock::none_needed;
+  return steal_ticks() > 0 ? StealClock::counts : StealClock::silent;
+}
+
+const char* to_string(StealClock state) {
+  switch (state) {
+    case StealClock::none_needed:
+      return "none_needed";
+    case StealClock::counts:
+      return "counts";
+    case StealClock::silent:
+      break;
+  }
+  return "silent";
 }
 
 nlohmann::ordered_json host_facts(int cgroup_version) {
@@ -74,7 +86,7 @@ nlohmann::ordered_json host_facts(int cgroup_version) {
   add("numa_balancing", "/proc/sys/kernel/numa_balancing");
   add("sched_rt_runtime_us", "/proc/sys/kernel/sched_rt_runtime_us");
   facts["hypervisor"] = under_hypervisor();
-  facts["steal_clock"] = steal_clock_state();
+  facts["steal_clock"] = to_string(steal_clock());
   facts["cgroup_version"] = cgroup_version;
   facts["clock"] = clock_anchor();
   return facts;

@@ -11,9 +11,13 @@ namespace pollgap {
 // read is left out.
 nlohmann::ordered_json host_facts(int cgroup_version);
 
-// Does a steal clock count here, so that its standing still means that nothing was stolen?
-// "none_needed": no hypervisor. "counts": it has moved since boot. "unknown": a hypervisor, and no
-// steal seen: it may not report any.
-const char* steal_clock_state();
+// Can something take the CPU from under this kernel, and does it say so?
+enum class StealClock {
+  none_needed,  // no hypervisor
+  counts,       // it has moved since boot
+  silent,       // a hypervisor, and no steal seen: it may not report any
+};
+StealClock steal_clock();
+const char* to_string(StealClock state);
 
 }  // namespace pollgap

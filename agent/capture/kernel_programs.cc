@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <string_view>
 
 #include "pollgap_bpf.skel.h"
@@ -19,14 +20,17 @@ namespace {
 // include/uapi/linux/bpf.h since 6.6; the build host's header may be older.
 constexpr auto kTraceUprobeMulti = static_cast<bpf_attach_type>(48);
 
-std::string last_libbpf_line;  // NOLINT: libbpf's print callback has no argument of ours
+// libbpf's first complaint is the cause, those after it are consequences. Its print callback takes
+// no argument of ours.
+std::string first_libbpf_line;  // NOLINT
 
 int remember_libbpf_line(libbpf_print_level level, const char* format, va_list arguments) {
-  if (level != LIBBPF_WARN) return 0;
+  if (level != LIBBPF_WARN || !first_libbpf_line.empty()) return 0;
   char line[512];
   std::vsnprintf(line, sizeof(line), format, arguments);
-  last_libbpf_line = line;
-  while (!last_libbpf_line.empty() && last_libbpf_line.back() == '\n') last_libbpf_line.pop_back();
+  first_libbpf_line = line;
+  while (!first_libbpf_line.empty() && first_libbpf_line.back() == '\n')
+    first_libbpf_line.pop_back();
   return 0;
 }
 
@@ -39,6 +43,17 @@ bool kernel_has_multi_uprobes() {
   if (uname(&name) != 0) return false;
   if (std::sscanf(name.release, "%d.%d", &major, &minor) != 2) return false;
   return major > 6 || (major == 6 && minor >= 11);
+}
+
+// Per-CPU variables of the kernel are within reach only where it lists them (CONFIG_KALLSYMS_ALL).
+bool kernel_lists(std::string_view symbol) {
+  std::ifstream file("/proc/kallsyms");
+  std::string line;
+  while (std::getline(file, line)) {
+    const size_t name = line.rfind(' ');
+    if (name != std::string::npos && std::string_view(line).substr(name + 1) == symbol) return true;
+  }
+  return false;
 }
 
 constexpr std::string_view kTracepointPrefix = "tp_btf/";
@@ -55,7 +70,7 @@ Error load_error(int error) {
   }
   return {ExitCode::kernel_lacks,
           "the kernel did not take pollgap's BPF programs (" + std::string(std::strerror(-error)) +
-              (last_libbpf_line.empty() ? "" : "; " + last_libbpf_line) +
+              (first_libbpf_line.empty() ? "" : "; " + first_libbpf_line) +
               "): it needs Linux 5.15 or later with BTF; 'pollgap doctor' says what is missing"};
 }
 
@@ -74,15 +89,9 @@ Result<MappedArray<T>> map_array(const bpf_map* map) {
 
 void ObjectCloser::operator()(pollgap_bpf* object) const { pollgap_bpf::destroy(object); }
 
-KernelPrograms::~KernelPrograms() {
-  if (clocks_.size() != 0)
-    munmap(const_cast<pg_thread_clock*>(&clocks_[0]), clocks_.size() * sizeof(pg_thread_clock));
-  if (cpus_.size() != 0) munmap(const_cast<pg_cpu*>(&cpus_[0]), cpus_.size() * sizeof(pg_cpu));
-}
-
-Result<KernelPrograms> KernelPrograms::load(const pg_config& config,
+Result<KernelPrograms> KernelPrograms::load(const pg_config& config, bool hypervisor_reports_steal,
                                             const std::vector<pid_t>& tids) {
-  last_libbpf_line.clear();
+  first_libbpf_line.clear();
   libbpf_set_print(remember_libbpf_line);
   const std::unique_ptr<btf, void (*)(btf*)> types(btf__load_vmlinux_btf(), btf__free);
   if (!types) {
@@ -94,10 +103,16 @@ Result<KernelPrograms> KernelPrograms::load(const pg_config& config,
   programs.object_.reset(pollgap_bpf::open());
   if (!programs.object_) return load_error(-errno);
   pollgap_bpf& object = *programs.object_;
+  pg_config settings = config;
+  programs.steal_clock_ = hypervisor_reports_steal && kernel_lists("steal_time");
+  if (programs.steal_clock_) settings.steal_valid = 1;
   std::memcpy(const_cast<char*>(reinterpret_cast<const volatile char*>(&object.rodata->config)),
-              &config, sizeof(config));
+              &settings, sizeof(settings));
   object.rodata->possible_cpus = static_cast<uint32_t>(libbpf_num_possible_cpus());
   programs.multi_uprobes_ = kernel_has_multi_uprobes();
+  bpf_program__set_autoload(object.progs.on_poll_enter_steal, programs.steal_clock_);
+  bpf_program__set_autoload(object.progs.on_poll_return_steal, programs.steal_clock_);
+  bpf_program__set_autoload(object.progs.on_tick_mode, kernel_lists("__irq_regs"));
   bpf_program* program = nullptr;
   bpf_object__for_each_program(program, object.obj) {
     const std::string_view section = bpf_program__section_name(program);
@@ -120,10 +135,10 @@ Result<KernelPrograms> KernelPrograms::load(const pg_config& config,
   }
   auto clocks = map_array<pg_thread_clock>(object.maps.thread_clocks);
   if (!clocks) return clocks.error();
-  programs.clocks_ = *clocks;
+  programs.clocks_ = std::move(*clocks);
   auto cpus = map_array<pg_cpu>(object.maps.cpus);
   if (!cpus) return cpus.error();
-  programs.cpus_ = *cpus;
+  programs.cpus_ = std::move(*cpus);
   programs.sink_ = std::make_unique<std::function<void(std::span<const std::byte>)>>();
   const auto deliver = [](void* context, void* data, size_t size) {
     const auto& sink = *static_cast<std::function<void(std::span<const std::byte>)>*>(context);
@@ -164,5 +179,7 @@ uint32_t KernelPrograms::threads_refused() const {
 uint32_t KernelPrograms::contexts_opened() const {
   return const_cast<const volatile __u32&>(object_->bss->contexts_opened);
 }
+
+void KernelPrograms::stop_judging() { const_cast<volatile __u32&>(object_->bss->detaching) = 1; }
 
 }  // namespace pollgap

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <bpf/libbpf.h>
+#include <sys/mman.h>
 #include <sys/types.h>
 
 #include <cstddef>
@@ -21,18 +22,22 @@ struct pollgap_bpf;
 
 namespace pollgap {
 
-// Memory shared with an array map.
+// Memory shared with an array map, for reading.
 template <typename T>
 class MappedArray {
  public:
   MappedArray() = default;
   MappedArray(void* memory, size_t count)
-      : memory_(static_cast<volatile T*>(memory)), count_(count) {}
-  volatile T& operator[](size_t index) const { return memory_[index]; }
+      : memory_(static_cast<const volatile T*>(memory), Unmap{count * sizeof(T)}), count_(count) {}
+  const volatile T& operator[](size_t index) const { return memory_.get()[index]; }
   size_t size() const { return count_; }
 
  private:
-  volatile T* memory_ = nullptr;
+  struct Unmap {
+    size_t bytes = 0;
+    void operator()(const volatile T* memory) const { munmap(const_cast<T*>(memory), bytes); }
+  };
+  std::unique_ptr<const volatile T, Unmap> memory_;
   size_t count_ = 0;
 };
 
@@ -46,16 +51,19 @@ struct ObjectCloser {
 class KernelPrograms {
  public:
   // Loads the object and attaches every tracepoint program that this kernel has a tracepoint for;
-  // `missing()` names the others. Errors: no_privilege (names the capability), kernel_lacks.
-  static Result<KernelPrograms> load(const pg_config& config, const std::vector<pid_t>& tids);
-  KernelPrograms(KernelPrograms&&) = default;
-  KernelPrograms& operator=(KernelPrograms&&) = default;
-  ~KernelPrograms();
+  // `missing()` names the others. Reads the steal clock at polls where the hypervisor reports steal
+  // and the kernel lists the clock's symbol. Errors: no_privilege (names the capability),
+  // kernel_lacks.
+  static Result<KernelPrograms> load(const pg_config& config, bool hypervisor_reports_steal,
+                                     const std::vector<pid_t>& tids);
 
   pollgap_bpf& object() { return *object_; }
   const std::vector<std::string>& missing() const { return missing_; }
   // The kernel can attach many uprobes by one link (and take them off as fast).
   bool multi_uprobes() const { return multi_uprobes_; }
+
+  // The hypervisor's steal clock can be read at each poll.
+  bool steal_clock() const { return steal_clock_; }
 
   // Hands every record now in the ring to `sink`, in the order the kernel reserved them.
   void drain(const std::function<void(std::span<const std::byte>)>& sink);
@@ -63,6 +71,8 @@ class KernelPrograms {
   uint64_t lost_records() const;
   uint32_t threads_refused() const;
   uint32_t contexts_opened() const;
+  // From now on no poll is judged: its probes are about to go, one after the other.
+  void stop_judging();
 
   const MappedArray<pg_thread_clock>& clocks() const { return clocks_; }
   const MappedArray<pg_cpu>& cpus() const { return cpus_; }
@@ -79,6 +89,7 @@ class KernelPrograms {
   MappedArray<pg_thread_clock> clocks_;
   MappedArray<pg_cpu> cpus_;
   bool multi_uprobes_ = false;
+  bool steal_clock_ = false;
 };
 
 }  // namespace pollgap

@@ -225,7 +225,7 @@ Json CaptureSession::Impl::coverage() const {
             {"lost_records", programs.lost_records()},
             {"missing_tracepoints", programs.missing()},
             {"polls_without_return", probes.without_return()},
-            {"steal_clock", steal_clock_state()},
+            {"steal_clock_read", programs.steal_clock() || config.steal_valid != 0},
             {"silence_samples", sampler ? sampler->asked() : 0},
             {"polling_threads", threads_followed},
             {"threads_refused", programs.threads_refused()},
@@ -261,13 +261,15 @@ Result<std::unique_ptr<CaptureSession>> CaptureSession::open(const AttachOptions
   config.target_pid = static_cast<uint32_t>(options.pid);
   config.agent_pid = static_cast<uint32_t>(getpid());
   config.tids_given = options.tids.empty() ? 0 : 1;
-  config.steal_valid = std::strcmp(steal_clock_state(), "unknown") != 0 ? 1 : 0;
+  const StealClock steal = steal_clock();
+  config.steal_valid = steal == StealClock::none_needed ? 1 : 0;
   config.threshold_ns = options.threshold_ns;
   config.stack_ns = options.threshold_ns / 4;
   config.fault_run_ns = kRunFactor * cost.minor_fault_ns;
   config.syscall_run_ns = kRunFactor * cost.system_call_ns;
   const uint64_t start = monotonic_ns();
-  Result<KernelPrograms> programs = KernelPrograms::load(config, options.tids);
+  Result<KernelPrograms> programs =
+      KernelPrograms::load(config, steal == StealClock::counts, options.tids);
   if (!programs) return programs.error();
   auto impl = std::make_unique<Impl>(
       options, config, std::move(process), std::move(*sites), std::move(*programs),
@@ -317,6 +319,7 @@ Status CaptureSession::close(const Sink& sink) {
   const auto named = [&](std::span<const std::byte> record) { impl.deliver(record, sink); };
   write_open_gaps(impl.programs, impl.config, named);
   write_poll_sums(impl.programs, named);
+  impl.programs.stop_judging();
   const uint64_t start = monotonic_ns();
   impl.probes.detach();
   impl.tell_agent_window(EV_AGENT_DETACH, start);

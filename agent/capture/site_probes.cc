@@ -87,6 +87,7 @@ Status SiteProbes::attach(const std::vector<Site>& sites) {
     }
   }
   const auto& programs = programs_.object().progs;
+  const bool steal = programs_.steal_clock();
   const struct {
     const bpf_program* program;
     bool at_return;
@@ -100,8 +101,8 @@ Status SiteProbes::attach(const std::vector<Site>& sites) {
       {programs.on_context_opened, true, hooks.at_return},
       {programs.on_post_return, true, posts.at_return},
       {programs.on_post_enter, false, posts.entry},
-      {programs.on_poll_return, true, polls.at_return},
-      {programs.on_poll_enter, false, polls.entry},
+      {steal ? programs.on_poll_return_steal : programs.on_poll_return, true, polls.at_return},
+      {steal ? programs.on_poll_enter_steal : programs.on_poll_enter, false, polls.entry},
   };
   for (const auto& step : plan)
     if (!step.places.empty())
