@@ -20,9 +20,12 @@ constexpr int MADV_POPULATE_READ = 22;
 constexpr int MADV_POPULATE_WRITE = 23;
 #endif
 
-constexpr uint32_t kSupportedAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                                      IBV_ACCESS_REMOTE_READ | IBV_ACCESS_RELAXED_ORDERING |
-                                      IBV_ACCESS_OPTIONAL_RANGE;
+// IB_ACCESS_SUPPORTED of the kernel.
+constexpr uint32_t kKnownAccess =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+    IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND |
+    IBV_ACCESS_HUGETLB | IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_OPTIONAL_RANGE;
+constexpr uint32_t kRemoteChange = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
 // Before Linux 5.14: has the kernel read each page, which at least faults it in.
 int read_each_page(uint64_t begin, uint64_t end) {
@@ -82,10 +85,9 @@ int Uverbs::reg_mr(Context& context, const WriteRequest& request) {
   const auto core = read_input<ib_uverbs_reg_mr>(request.in);
   const uint32_t access = core.access_flags;
   if ((core.start % kPage) != (core.hca_va % kPage)) return EINVAL;
-  if ((access & ~kSupportedAccess) != 0) return EOPNOTSUPP;
-  if ((access & IBV_ACCESS_REMOTE_WRITE) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) {
-    return EINVAL;
-  }
+  if ((access & ~kKnownAccess) != 0) return EINVAL;
+  if ((access & kRemoteChange) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return EOPNOTSUPP;
   const uint64_t begin = core.start / kPage * kPage;
   const uint64_t end = (core.start + core.length + kPage - 1) / kPage * kPage;
   if (core.length == 0 || core.start + core.length < core.start || end <= begin) return EINVAL;

@@ -1,0 +1,1130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Real verbs calls, through the distribution's libibverbs and libmlx5, on the soft adapter.
+#include "tools/soft-hca/soft_hca.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
+#include <spawn.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define POLLGAP_LEAK_CHECKED
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define POLLGAP_LEAK_CHECKED
+#endif
+#ifdef POLLGAP_LEAK_CHECKED
+#include <sanitizer/lsan_interface.h>
+#endif
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace pollgap {
+namespace {
+
+constexpr uint64_t kMillisecond = 1'000'000;
+constexpr uint64_t kSecond = 1000 * kMillisecond;
+constexpr uint64_t kRegistrationNsPerPage = 2000;
+constexpr int kAllRemote =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+
+uint64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * kSecond + static_cast<uint64_t>(now.tv_nsec);
+}
+
+template <auto Destroy>
+struct Deleter {
+  template <typename T>
+  void operator()(T* object) const {
+    EXPECT_EQ(Destroy(object), 0) << std::strerror(errno);
+  }
+};
+using Context = std::unique_ptr<ibv_context, Deleter<ibv_close_device>>;
+using ProtectionDomain = std::unique_ptr<ibv_pd, Deleter<ibv_dealloc_pd>>;
+using Region = std::unique_ptr<ibv_mr, Deleter<ibv_dereg_mr>>;
+using Channel = std::unique_ptr<ibv_comp_channel, Deleter<ibv_destroy_comp_channel>>;
+using Queue = std::unique_ptr<ibv_cq, Deleter<ibv_destroy_cq>>;
+using Pair = std::unique_ptr<ibv_qp, Deleter<ibv_destroy_qp>>;
+
+Context open_device() {
+  int count = 0;
+  ibv_device** devices = ibv_get_device_list(&count);
+  EXPECT_EQ(count, 1);
+  Context context(count == 1 ? ibv_open_device(devices[0]) : nullptr);
+  if (devices != nullptr) ibv_free_device_list(devices);
+  return context;
+}
+
+struct Buffer {
+  Buffer(ibv_pd* pd, size_t size, int access = kAllRemote)
+      : bytes(size), region(ibv_reg_mr(pd, bytes.data(), size, access)) {}
+  ibv_sge sge(size_t offset, uint32_t length) const {
+    return {reinterpret_cast<uint64_t>(bytes.data()) + offset, length, region->lkey};
+  }
+  std::vector<uint8_t> bytes;
+  Region region;
+};
+
+struct PairOptions {
+  uint32_t sends = 64;
+  uint32_t receives = 64;
+  uint32_t inline_bytes = 64;
+  uint8_t timeout = 14;
+  uint8_t retry_count = 7;
+  uint8_t rnr_retry = 7;
+  unsigned access = kAllRemote;
+};
+
+Pair make_pair_end(ibv_pd* pd, ibv_cq* send_cq, ibv_cq* receive_cq, const PairOptions& options) {
+  ibv_qp_init_attr attributes{};
+  attributes.qp_type = IBV_QPT_RC;
+  attributes.send_cq = send_cq;
+  attributes.recv_cq = receive_cq;
+  attributes.cap = {options.sends, options.receives, 4, 4, options.inline_bytes};
+  return Pair(ibv_create_qp(pd, &attributes));
+}
+
+int to_init(ibv_qp* qp, const PairOptions& options) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.port_num = 1;
+  attributes.qp_access_flags = options.access;
+  return ibv_modify_qp(qp, &attributes,
+                       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+int to_ready_to_receive(ibv_qp* qp, uint32_t peer) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTR;
+  attributes.path_mtu = IBV_MTU_1024;
+  attributes.dest_qp_num = peer;
+  attributes.rq_psn = 0x123456;
+  attributes.max_dest_rd_atomic = 1;
+  attributes.min_rnr_timer = 12;  // 0.64 ms
+  attributes.ah_attr.port_num = 1;
+  attributes.ah_attr.dlid = 1;
+  return ibv_modify_qp(qp, &attributes,
+                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                           IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+}
+
+int to_ready_to_send(ibv_qp* qp, const PairOptions& options) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTS;
+  attributes.timeout = options.timeout;
+  attributes.retry_cnt = options.retry_count;
+  attributes.rnr_retry = options.rnr_retry;
+  attributes.sq_psn = 0x123456;
+  attributes.max_rd_atomic = 1;
+  return ibv_modify_qp(qp, &attributes,
+                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                           IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+int move_to(ibv_qp* qp, ibv_qp_state state) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = state;
+  return ibv_modify_qp(qp, &attributes, IBV_QP_STATE);
+}
+
+ibv_qp_state state_of(ibv_qp* qp) {
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr creation{};
+  EXPECT_EQ(ibv_query_qp(qp, &attributes, IBV_QP_STATE, &creation), 0);
+  return attributes.qp_state;
+}
+
+void connect(ibv_qp* one, ibv_qp* other, const PairOptions& options = {}) {
+  ASSERT_EQ(to_init(one, options), 0);
+  ASSERT_EQ(to_init(other, options), 0);
+  ASSERT_EQ(to_ready_to_receive(one, other->qp_num), 0);
+  ASSERT_EQ(to_ready_to_receive(other, one->qp_num), 0);
+  ASSERT_EQ(to_ready_to_send(one, options), 0);
+  ASSERT_EQ(to_ready_to_send(other, options), 0);
+}
+
+int post_receive(ibv_qp* qp, uint64_t id, ibv_sge sge) {
+  ibv_recv_wr request{};
+  ibv_recv_wr* bad = nullptr;
+  request.wr_id = id;
+  request.sg_list = &sge;
+  request.num_sge = sge.length == 0 ? 0 : 1;
+  return ibv_post_recv(qp, &request, &bad);
+}
+
+struct Send {
+  ibv_wr_opcode opcode = IBV_WR_SEND;
+  uint64_t id = 0;
+  ibv_sge sge{};
+  unsigned flags = IBV_SEND_SIGNALED;
+  uint32_t immediate = 0;
+  uint64_t remote = 0;
+  uint32_t key = 0;
+};
+
+int post_send(ibv_qp* qp, Send send) {
+  ibv_send_wr request{};
+  ibv_send_wr* bad = nullptr;
+  request.wr_id = send.id;
+  request.sg_list = &send.sge;
+  request.num_sge = send.sge.length == 0 ? 0 : 1;
+  request.opcode = send.opcode;
+  request.send_flags = send.flags;
+  request.imm_data = send.immediate;
+  request.wr.rdma.remote_addr = send.remote;
+  request.wr.rdma.rkey = send.key;
+  return ibv_post_send(qp, &request, &bad);
+}
+
+// Polls until `count` completions are there; gives up after ten seconds.
+std::vector<ibv_wc> wait_for(ibv_cq* cq, size_t count, int batch = 16) {
+  std::vector<ibv_wc> completions;
+  std::vector<ibv_wc> polled(static_cast<size_t>(batch));
+  const uint64_t end = now_ns() + 10 * kSecond;
+  while (completions.size() < count && now_ns() < end) {
+    const int got = ibv_poll_cq(cq, batch, polled.data());
+    EXPECT_GE(got, 0);
+    if (got < 0) break;
+    completions.insert(completions.end(), polled.begin(), polled.begin() + got);
+  }
+  EXPECT_EQ(completions.size(), count);
+  completions.resize(count);
+  return completions;
+}
+
+void expect_silence(ibv_cq* cq, uint64_t duration_ns) {
+  ibv_wc completion{};
+  for (const uint64_t end = now_ns() + duration_ns; now_ns() < end;) {
+    ASSERT_EQ(ibv_poll_cq(cq, 1, &completion), 0);
+  }
+}
+
+class SoftHca : public testing::Test {
+ protected:
+  void SetUp() override {
+    context = open_device();
+    ASSERT_NE(context, nullptr);
+    pd.reset(ibv_alloc_pd(context.get()));
+    ASSERT_NE(pd, nullptr);
+  }
+
+  void TearDown() override { soft_hca::set_completion_delay(0); }
+
+  void make_connection(const PairOptions& options = {}, int cq_depth = 256) {
+    cq.reset(ibv_create_cq(context.get(), cq_depth, nullptr, nullptr, 0));
+    ASSERT_NE(cq, nullptr);
+    left = make_pair_end(pd.get(), cq.get(), cq.get(), options);
+    right = make_pair_end(pd.get(), cq.get(), cq.get(), options);
+    ASSERT_NE(left, nullptr);
+    ASSERT_NE(right, nullptr);
+    connect(left.get(), right.get(), options);
+    buffer = std::make_unique<Buffer>(pd.get(), 1 << 20);
+  }
+
+  uint64_t address(size_t offset) const {
+    return reinterpret_cast<uint64_t>(buffer->bytes.data()) + offset;
+  }
+  Send write(uint64_t id, size_t from, size_t to, uint32_t length) const {
+    return {IBV_WR_RDMA_WRITE,   id, buffer->sge(from, length), IBV_SEND_SIGNALED, 0, address(to),
+            buffer->region->rkey};
+  }
+
+  Context context;
+  ProtectionDomain pd;
+  std::unique_ptr<Buffer> buffer;
+  Queue cq;
+  Pair left;
+  Pair right;
+};
+
+TEST_F(SoftHca, AnswersTheQueriesOfIbvDevinfo) {
+  EXPECT_STREQ(ibv_get_device_name(context->device), "mlx5_0");
+  EXPECT_EQ(context->device->node_type, IBV_NODE_CA);
+  EXPECT_NE(ibv_get_device_guid(context->device), 0U);
+  ibv_device_attr device{};
+  ASSERT_EQ(ibv_query_device(context.get(), &device), 0);
+  EXPECT_EQ(device.vendor_id, 0x2c9U);
+  EXPECT_EQ(device.vendor_part_id, 4123U);
+  EXPECT_GE(device.max_cqe, 1 << 20);
+  EXPECT_GE(device.max_qp_wr, 32768);
+  EXPECT_STREQ(device.fw_ver, "20.31.1014");
+  ibv_device_attr_ex extended{};
+  ASSERT_EQ(ibv_query_device_ex(context.get(), nullptr, &extended), 0);
+  EXPECT_EQ(extended.hca_core_clock, 1'000'000U);
+  ibv_port_attr port{};
+  ASSERT_EQ(ibv_query_port(context.get(), 1, &port), 0);
+  EXPECT_EQ(port.state, IBV_PORT_ACTIVE);
+  EXPECT_EQ(port.lid, 1);
+  EXPECT_NE(ibv_query_port(context.get(), 2, &port), 0);
+  ibv_gid gid{};
+  ASSERT_EQ(ibv_query_gid(context.get(), 1, 0, &gid), 0);
+  EXPECT_EQ(gid.raw[0], 0xfe);
+  uint16_t pkey = 0;
+  ASSERT_EQ(ibv_query_pkey(context.get(), 1, 0, &pkey), 0);
+  EXPECT_EQ(pkey, 0xffff);
+}
+
+TEST_F(SoftHca, PollsThroughTheDistributionsMlx5Library) {
+  Dl_info where{};
+  ASSERT_NE(dladdr(reinterpret_cast<void*>(context->ops.poll_cq), &where), 0);
+  EXPECT_NE(std::string(where.dli_fname).find("libmlx5"), std::string::npos) << where.dli_fname;
+}
+
+TEST_F(SoftHca, SendsArriveWithLengthImmediateAndData) {
+  make_connection();
+  for (size_t i = 0; i < 5000; ++i) buffer->bytes[i] = static_cast<uint8_t>(i * 7);
+  ASSERT_EQ(post_receive(right.get(), 1, buffer->sge(500'000, 8192)), 0);
+  ASSERT_EQ(post_receive(right.get(), 2, buffer->sge(600'000, 64)), 0);
+  ASSERT_EQ(post_receive(right.get(), 3, {}), 0);
+  ASSERT_EQ(post_send(left.get(), {IBV_WR_SEND, 10, buffer->sge(0, 5000)}), 0);
+  Send inlined{IBV_WR_SEND_WITH_IMM, 11, buffer->sge(1, 60), IBV_SEND_SIGNALED | IBV_SEND_INLINE};
+  inlined.immediate = 0x01020304;
+  ASSERT_EQ(post_send(left.get(), inlined), 0);
+  ASSERT_EQ(post_send(left.get(), {IBV_WR_SEND, 12}), 0);
+  const std::vector<ibv_wc> got = wait_for(cq.get(), 6);
+  std::map<uint64_t, ibv_wc> by_id;
+  for (const ibv_wc& completion : got) {
+    EXPECT_EQ(completion.status, IBV_WC_SUCCESS);
+    by_id[completion.wr_id] = completion;
+  }
+  ASSERT_EQ(by_id.size(), 6U);
+  EXPECT_EQ(by_id[1].byte_len, 5000U);
+  EXPECT_EQ(by_id[1].opcode, IBV_WC_RECV);
+  EXPECT_EQ(by_id[1].qp_num, right->qp_num);
+  EXPECT_EQ(by_id[1].wc_flags & IBV_WC_WITH_IMM, 0U);
+  EXPECT_EQ(by_id[2].byte_len, 60U);
+  EXPECT_NE(by_id[2].wc_flags & IBV_WC_WITH_IMM, 0U);
+  EXPECT_EQ(by_id[2].imm_data, 0x01020304U);
+  EXPECT_EQ(by_id[3].byte_len, 0U);
+  EXPECT_EQ(by_id[10].opcode, IBV_WC_SEND);
+  EXPECT_EQ(by_id[10].qp_num, left->qp_num);
+  EXPECT_EQ(std::memcmp(&buffer->bytes[0], &buffer->bytes[500'000], 5000), 0);
+  EXPECT_EQ(std::memcmp(&buffer->bytes[1], &buffer->bytes[600'000], 60), 0);
+}
+
+TEST_F(SoftHca, WritesAndReadsMoveTheData) {
+  make_connection();
+  for (size_t i = 0; i < 70'000; ++i) buffer->bytes[i] = static_cast<uint8_t>(i * 13 + 1);
+  ASSERT_EQ(post_send(left.get(), write(1, 0, 200'000, 70'000)), 0);
+  ASSERT_EQ(wait_for(cq.get(), 1)[0].opcode, IBV_WC_RDMA_WRITE);
+  EXPECT_EQ(std::memcmp(&buffer->bytes[0], &buffer->bytes[200'000], 70'000), 0);
+
+  Send read = write(2, 400'000, 200'000, 65'536);
+  read.opcode = IBV_WR_RDMA_READ;
+  ASSERT_EQ(post_send(right.get(), read), 0);
+  const ibv_wc completion = wait_for(cq.get(), 1)[0];
+  EXPECT_EQ(completion.opcode, IBV_WC_RDMA_READ);
+  EXPECT_EQ(completion.byte_len, 65'536U);
+  EXPECT_EQ(std::memcmp(&buffer->bytes[0], &buffer->bytes[400'000], 65'536), 0);
+
+  ASSERT_EQ(post_receive(right.get(), 3, {}), 0);
+  Send with_immediate = write(4, 5, 300'000, 100);
+  with_immediate.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  with_immediate.immediate = 0xaabbccdd;
+  ASSERT_EQ(post_send(left.get(), with_immediate), 0);
+  for (const ibv_wc& got : wait_for(cq.get(), 2)) {
+    EXPECT_EQ(got.status, IBV_WC_SUCCESS);
+    if (got.wr_id != 3) continue;
+    EXPECT_EQ(got.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
+    EXPECT_EQ(got.imm_data, 0xaabbccddU);
+    EXPECT_EQ(got.byte_len, 100U);
+  }
+  EXPECT_EQ(std::memcmp(&buffer->bytes[5], &buffer->bytes[300'000], 100), 0);
+}
+
+TEST_F(SoftHca, GathersAndScattersAcrossSegments) {
+  make_connection();
+  for (size_t i = 0; i < 300; ++i) buffer->bytes[i] = static_cast<uint8_t>(i);
+  std::array<ibv_sge, 3> from{buffer->sge(0, 10), buffer->sge(50, 100), buffer->sge(200, 1)};
+  std::array<ibv_sge, 3> to{buffer->sge(1000, 60), buffer->sge(2000, 1), buffer->sge(3000, 500)};
+  ibv_recv_wr receive{};
+  ibv_recv_wr* bad_receive = nullptr;
+  receive.sg_list = to.data();
+  receive.num_sge = 3;
+  ASSERT_EQ(ibv_post_recv(right.get(), &receive, &bad_receive), 0);
+  ibv_send_wr send{};
+  ibv_send_wr* bad_send = nullptr;
+  send.sg_list = from.data();
+  send.num_sge = 3;
+  send.opcode = IBV_WR_SEND;
+  send.send_flags = IBV_SEND_SIGNALED;
+  ASSERT_EQ(ibv_post_send(left.get(), &send, &bad_send), 0);
+  wait_for(cq.get(), 2);
+  std::vector<uint8_t> sent(buffer->bytes.begin(), buffer->bytes.begin() + 10);
+  sent.insert(sent.end(), buffer->bytes.begin() + 50, buffer->bytes.begin() + 150);
+  sent.push_back(buffer->bytes[200]);
+  std::vector<uint8_t> arrived(buffer->bytes.begin() + 1000, buffer->bytes.begin() + 1060);
+  arrived.push_back(buffer->bytes[2000]);
+  arrived.insert(arrived.end(), buffer->bytes.begin() + 3000, buffer->bytes.begin() + 3050);
+  EXPECT_EQ(sent, arrived);
+}
+
+TEST_F(SoftHca, CompletesOnlySignaledSends) {
+  make_connection();
+  for (uint64_t id = 1; id <= 20; ++id) {
+    Send send = write(id, 0, 1000, 8);
+    send.flags = id % 10 == 0 ? unsigned{IBV_SEND_SIGNALED} : 0U;
+    ASSERT_EQ(post_send(left.get(), send), 0);
+  }
+  const std::vector<ibv_wc> got = wait_for(cq.get(), 2);
+  EXPECT_EQ(got[0].wr_id, 10U);
+  EXPECT_EQ(got[1].wr_id, 20U);
+  expect_silence(cq.get(), kMillisecond);
+}
+
+// A CQ of 16 entries, a send queue that wraps with it, and polls of several sizes.
+TEST_F(SoftHca, KeepsOrderWhileTheQueuesWrapManyTimes) {
+  PairOptions options;
+  options.sends = 15;
+  make_connection(options, 15);
+  uint64_t posted = 0;
+  uint64_t done = 0;
+  for (const int batch : {1, 2, 3, 5, 8, 16, 64}) {
+    std::vector<ibv_wc> completions(static_cast<size_t>(batch));
+    for (const uint64_t end = posted + 2000; done < end;) {
+      while (posted < end && posted - done < 15) {
+        Send send = write(posted, posted % 512, 5000, 1 + posted % 60);
+        if (posted % 3 == 0) send.flags |= IBV_SEND_INLINE;  // WQEs of one to three blocks
+        ASSERT_EQ(post_send(left.get(), send), 0);
+        ++posted;
+      }
+      const int got = ibv_poll_cq(cq.get(), batch, completions.data());
+      ASSERT_GE(got, 0);
+      for (int i = 0; i < got; ++i, ++done) {
+        const ibv_wc& completion = completions[static_cast<size_t>(i)];
+        ASSERT_EQ(completion.status, IBV_WC_SUCCESS);
+        ASSERT_EQ(completion.wr_id, done);
+      }
+    }
+  }
+}
+
+TEST_F(SoftHca, ExtendedCqPollsEachCompletionOnce) {
+  ibv_cq_init_attr_ex attributes{};
+  attributes.cqe = 64;
+  attributes.wc_flags = uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+  ibv_cq_ex* extended = ibv_create_cq_ex(context.get(), &attributes);
+  ASSERT_NE(extended, nullptr);
+  cq.reset(ibv_cq_ex_to_cq(extended));
+  left = make_pair_end(pd.get(), cq.get(), cq.get(), {});
+  right = make_pair_end(pd.get(), cq.get(), cq.get(), {});
+  connect(left.get(), right.get());
+  buffer = std::make_unique<Buffer>(pd.get(), 4096);
+  const uint64_t before = now_ns();
+  uint64_t done = 0;
+  for (uint64_t round = 0; round < 100; ++round) {
+    for (uint64_t i = 0; i < 30; ++i)
+      ASSERT_EQ(post_send(left.get(), write(round * 30 + i, 0, 64, 16)), 0);
+    for (const uint64_t end = now_ns() + 10 * kSecond; done < (round + 1) * 30 && now_ns() < end;) {
+      ibv_poll_cq_attr poll{};
+      int result = ibv_start_poll(extended, &poll);
+      if (result == ENOENT) continue;
+      ASSERT_EQ(result, 0);
+      for (; result == 0; result = ibv_next_poll(extended), ++done) {
+        ASSERT_EQ(extended->status, IBV_WC_SUCCESS);
+        ASSERT_EQ(extended->wr_id, done);
+        ASSERT_EQ(ibv_wc_read_opcode(extended), IBV_WC_RDMA_WRITE);
+        ASSERT_EQ(ibv_wc_read_qp_num(extended), left->qp_num);
+        ASSERT_GE(ibv_wc_read_completion_ts(extended), before);
+        ASSERT_LE(ibv_wc_read_completion_ts(extended), now_ns());
+      }
+      ASSERT_EQ(result, ENOENT);
+      ibv_end_poll(extended);
+    }
+  }
+  EXPECT_EQ(done, 3000U);
+}
+
+class SoftHcaEvents : public SoftHca {
+ protected:
+  void SetUp() override {
+    SoftHca::SetUp();
+    channel.reset(ibv_create_comp_channel(context.get()));
+    ASSERT_NE(channel, nullptr);
+    cq.reset(ibv_create_cq(context.get(), 64, this, channel.get(), 1));
+    ASSERT_NE(cq, nullptr);
+    left = make_pair_end(pd.get(), cq.get(), cq.get(), {});
+    right = make_pair_end(pd.get(), cq.get(), cq.get(), {});
+    connect(left.get(), right.get());
+    buffer = std::make_unique<Buffer>(pd.get(), 4096);
+  }
+
+  void TearDown() override {
+    left.reset();
+    right.reset();
+    cq.reset();
+    SoftHca::TearDown();
+  }
+
+  bool event_within(int milliseconds) {
+    pollfd descriptor{channel->fd, POLLIN, 0};
+    return ::poll(&descriptor, 1, milliseconds) == 1;
+  }
+  void take_event() {
+    ibv_cq* which = nullptr;
+    void* cookie = nullptr;
+    ASSERT_EQ(ibv_get_cq_event(channel.get(), &which, &cookie), 0);
+    EXPECT_EQ(which, cq.get());
+    EXPECT_EQ(cookie, this);
+    ibv_ack_cq_events(which, 1);
+  }
+
+  Channel channel;
+};
+
+TEST_F(SoftHcaEvents, OneEventForEachRequest) {
+  ASSERT_EQ(post_send(left.get(), write(1, 0, 64, 8)), 0);
+  wait_for(cq.get(), 1);
+  EXPECT_FALSE(event_within(5)) << "not armed";
+  for (uint64_t round = 0; round < 50; ++round) {
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+    if (round < 5) {
+      EXPECT_FALSE(event_within(2)) << "armed, but nothing new";
+    }
+    ASSERT_EQ(post_send(left.get(), write(2, 0, 64, 8)), 0);
+    ASSERT_EQ(post_send(left.get(), write(3, 0, 64, 8)), 0);
+    ASSERT_TRUE(event_within(5000)) << "round " << round;
+    take_event();
+    wait_for(cq.get(), 2);
+    if (round < 5) {
+      EXPECT_FALSE(event_within(2)) << "one request, one event";
+    }
+  }
+}
+
+TEST_F(SoftHcaEvents, RequestAfterTheFactFiresAtOnce) {
+  ASSERT_EQ(post_send(left.get(), write(1, 0, 64, 8)), 0);
+  ASSERT_EQ(post_send(left.get(), write(2, 0, 64, 8)), 0);
+  const uint64_t end = now_ns() + kSecond;
+  ibv_wc completion{};
+  while (ibv_poll_cq(cq.get(), 1, &completion) == 0 && now_ns() < end) {
+  }
+  usleep(2000);  // the second is there, unpolled
+  ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+  ASSERT_TRUE(event_within(5000));
+  take_event();
+}
+
+TEST_F(SoftHcaEvents, SolicitedOnlyWaitsForASolicitedMessage) {
+  for (uint64_t id = 1; id <= 2; ++id)
+    ASSERT_EQ(post_receive(right.get(), id, buffer->sge(64, 8)), 0);
+  ASSERT_EQ(ibv_req_notify_cq(cq.get(), 1), 0);
+  ASSERT_EQ(post_send(left.get(), {IBV_WR_SEND, 10, buffer->sge(0, 8)}), 0);
+  wait_for(cq.get(), 2);
+  EXPECT_FALSE(event_within(5));
+  ASSERT_EQ(post_send(left.get(),
+                      {IBV_WR_SEND, 11, buffer->sge(0, 8), IBV_SEND_SIGNALED | IBV_SEND_SOLICITED}),
+            0);
+  ASSERT_TRUE(event_within(5000));
+  take_event();
+}
+
+// ibv_destroy_cq waits for the acknowledgement of events that were read, and of no others.
+TEST_F(SoftHcaEvents, UnreadEventsDoNotKeepACqFromBeingDestroyed) {
+  ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+  ASSERT_EQ(post_send(left.get(), write(1, 0, 64, 8)), 0);
+  ASSERT_TRUE(event_within(5000));
+  left.reset();
+  right.reset();
+  cq.reset();
+  EXPECT_FALSE(event_within(0)) << "the event goes with its CQ";
+}
+
+TEST_F(SoftHca, HeldBackCompletionArrivesAtItsTime) {
+  make_connection();
+  constexpr uint64_t kHold = 20 * kMillisecond;
+  const uint64_t before = now_ns();
+  const uint64_t until = soft_hca::hold_completions(kHold);
+  EXPECT_GE(until, before + kHold);
+  ASSERT_EQ(post_send(left.get(), write(1, 0, 64, 8)), 0);
+  ASSERT_EQ(post_send(left.get(), write(2, 0, 64, 8)), 0);
+  ibv_wc completions[2];
+  int got = 0;
+  uint64_t polls = 0;
+  while ((got = ibv_poll_cq(cq.get(), 2, completions)) == 0 && now_ns() < before + 10 * kSecond)
+    ++polls;
+  const uint64_t arrived = now_ns();
+  EXPECT_EQ(got, 2) << "what fell due while held comes at once";
+  EXPECT_GE(arrived, until);
+  EXPECT_LT(arrived, until + kSecond);
+  EXPECT_GT(polls, 0U);
+  RecordProperty("late_by_ns", std::to_string(arrived - until));
+  std::printf("held back completions: %llu ns after their time\n",
+              static_cast<unsigned long long>(arrived - until));
+}
+
+TEST_F(SoftHca, ALaterHoldDoesNotShortenAnEarlierOne) {
+  make_connection();
+  const uint64_t until = soft_hca::hold_completions(20 * kMillisecond);
+  EXPECT_EQ(soft_hca::hold_completions(kMillisecond), until);
+  ASSERT_EQ(post_send(left.get(), write(1, 0, 64, 8)), 0);
+  wait_for(cq.get(), 1);
+  EXPECT_GE(now_ns(), until);
+}
+
+TEST_F(SoftHca, CompletionsAreDelayedFromTheDoorbell) {
+  make_connection();
+  std::vector<uint64_t> late;
+  for (const uint64_t delay : {100'000U, 1'000'000U}) {
+    soft_hca::set_completion_delay(delay);
+    for (uint64_t id = 0; id < 20; ++id) {
+      const uint64_t before = now_ns();
+      ASSERT_EQ(post_send(left.get(), write(id, 0, 64, 8)), 0);
+      ASSERT_EQ(wait_for(cq.get(), 1)[0].wr_id, id);
+      ASSERT_GE(now_ns() - before, delay);
+      late.push_back(now_ns() - before - delay);
+    }
+  }
+  std::sort(late.begin(), late.end());
+  EXPECT_LT(late[late.size() / 2], 100 * kMillisecond);
+  std::printf("delayed completions: %llu ns late in the median\n",
+              static_cast<unsigned long long>(late[late.size() / 2]));
+}
+
+TEST_F(SoftHca, ADelayAppliesToLaterSendsOnlyAndKeepsOrder) {
+  make_connection();
+  soft_hca::set_completion_delay(5 * kMillisecond);
+  const uint64_t before = now_ns();
+  ASSERT_EQ(post_send(left.get(), write(1, 0, 64, 8)), 0);
+  usleep(1000);  // seen by the adapter
+  soft_hca::set_completion_delay(0);
+  ASSERT_EQ(post_send(left.get(), write(2, 0, 64, 8)), 0);
+  const std::vector<ibv_wc> got = wait_for(cq.get(), 2);
+  EXPECT_GE(now_ns() - before, 5 * kMillisecond);
+  EXPECT_EQ(got[0].wr_id, 1U);
+  EXPECT_EQ(got[1].wr_id, 2U);
+}
+
+TEST_F(SoftHca, FailedQpYieldsItsErrorThenFlushesEachRequestOnceInOrder) {
+  make_connection();
+  soft_hca::set_completion_delay(10 * kSecond);
+  for (uint64_t id = 0; id < 10; ++id) ASSERT_EQ(post_send(left.get(), write(id, 0, 64, 8)), 0);
+  for (uint64_t id = 100; id < 120; ++id)
+    ASSERT_EQ(post_receive(left.get(), id, buffer->sge(64, 8)), 0);
+  EXPECT_EQ(soft_hca::fail_qp(left->qp_num, 0x15, 0x81), 30);
+  std::array<ibv_wc, 64> completions{};
+  ASSERT_EQ(ibv_poll_cq(cq.get(), 64, completions.data()), 30) << "all in one poll";
+  for (uint64_t i = 0; i < 30; ++i) {
+    const ibv_wc& completion = completions[i];
+    EXPECT_EQ(completion.status, i == 0 ? IBV_WC_RETRY_EXC_ERR : IBV_WC_WR_FLUSH_ERR);
+    if (i == 0) {
+      EXPECT_EQ(completion.vendor_err, 0x81U);
+    }
+    EXPECT_EQ(completion.wr_id, i < 10 ? i : 90 + i);
+    EXPECT_EQ(completion.qp_num, left->qp_num);
+  }
+  EXPECT_EQ(state_of(left.get()), IBV_QPS_ERR);
+  EXPECT_EQ(soft_hca::fail_qp(left->qp_num, 0x15, 0x81), 0) << "nothing is left";
+  EXPECT_EQ(soft_hca::fail_qp(0xabcdef, 0, 0), -1);
+
+  // Work posted in the error state is flushed too.
+  ASSERT_EQ(post_send(left.get(), write(7, 0, 64, 8)), 0);
+  ASSERT_EQ(post_receive(left.get(), 8, buffer->sge(64, 8)), 0);
+  for (const ibv_wc& completion : wait_for(cq.get(), 2)) {
+    EXPECT_EQ(completion.status, IBV_WC_WR_FLUSH_ERR);
+  }
+}
+
+TEST_F(SoftHca, WithoutASendAFailureIsAllFlushes) {
+  make_connection();
+  for (uint64_t id = 0; id < 5; ++id)
+    ASSERT_EQ(post_receive(left.get(), id, buffer->sge(64, 8)), 0);
+  EXPECT_EQ(soft_hca::fail_qp(left->qp_num, 0x15, 0x81), 5);
+  for (const ibv_wc& completion : wait_for(cq.get(), 5)) {
+    EXPECT_EQ(completion.status, IBV_WC_WR_FLUSH_ERR);
+  }
+}
+
+// Several queue pairs on one CQ, failed while completions are held: all CQEs become visible at
+// once.
+TEST_F(SoftHca, AStormOfFlushesIsDeliveredWhole) {
+  constexpr uint32_t kPairs = 10;
+  constexpr uint32_t kReceives = 32768;
+  constexpr int kTotal = kPairs * kReceives;
+  cq.reset(ibv_create_cq(context.get(), 1 << 20, nullptr, nullptr, 0));
+  ASSERT_NE(cq, nullptr);
+  PairOptions options;
+  options.receives = kReceives;
+  std::vector<Pair> pairs;
+  buffer = std::make_unique<Buffer>(pd.get(), 4096);
+  for (uint32_t i = 0; i < kPairs; ++i) {
+    pairs.push_back(make_pair_end(pd.get(), cq.get(), cq.get(), options));
+    ASSERT_NE(pairs.back(), nullptr);
+    ASSERT_EQ(to_init(pairs.back().get(), options), 0);
+    ASSERT_EQ(to_ready_to_receive(pairs.back().get(), 0x5555), 0);
+    for (uint32_t id = 0; id < kReceives; ++id) {
+      ASSERT_EQ(post_receive(pairs.back().get(), id, buffer->sge(0, 8)), 0);
+    }
+  }
+  soft_hca::hold_completions(50 * kMillisecond);
+  for (const Pair& pair : pairs) {
+    EXPECT_EQ(soft_hca::fail_qp(pair->qp_num, 0, 0), kReceives);
+  }
+  std::vector<ibv_wc> completions(kTotal);
+  int got = 0;
+  for (const uint64_t end = now_ns() + 10 * kSecond; got == 0 && now_ns() < end;) {
+    got = ibv_poll_cq(cq.get(), kTotal, completions.data());
+  }
+  ASSERT_EQ(got, kTotal);
+  std::map<uint32_t, uint64_t> next;
+  for (const ibv_wc& completion : completions) {
+    ASSERT_EQ(completion.status, IBV_WC_WR_FLUSH_ERR);
+    ASSERT_EQ(completion.wr_id, next[completion.qp_num]++);
+  }
+  EXPECT_EQ(next.size(), kPairs);
+}
+
+TEST_F(SoftHca, AFailedQpCanBeResetAndUsedAgain) {
+  make_connection();
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_EQ(post_receive(right.get(), 1, buffer->sge(64, 8)), 0);
+    ASSERT_EQ(post_send(left.get(), {IBV_WR_SEND, 2, buffer->sge(0, 8)}), 0);
+    for (const ibv_wc& completion : wait_for(cq.get(), 2))
+      ASSERT_EQ(completion.status, IBV_WC_SUCCESS);
+    ASSERT_EQ(post_receive(right.get(), 3, buffer->sge(64, 8)), 0);
+    ASSERT_EQ(move_to(right.get(), IBV_QPS_ERR), 0);
+    ASSERT_EQ(wait_for(cq.get(), 1)[0].status, IBV_WC_WR_FLUSH_ERR);
+    ASSERT_EQ(move_to(left.get(), IBV_QPS_RESET), 0);
+    ASSERT_EQ(move_to(right.get(), IBV_QPS_RESET), 0);
+    connect(left.get(), right.get());
+  }
+}
+
+TEST_F(SoftHca, IllegalStateChangesAreRefused) {
+  cq.reset(ibv_create_cq(context.get(), 16, nullptr, nullptr, 0));
+  left = make_pair_end(pd.get(), cq.get(), cq.get(), {});
+  ibv_qp* qp = left.get();
+  EXPECT_EQ(to_ready_to_receive(qp, 1), EINVAL) << "from RESET";
+  EXPECT_EQ(move_to(qp, IBV_QPS_ERR), EINVAL);
+  EXPECT_EQ(move_to(qp, IBV_QPS_INIT), EINVAL) << "attributes missing";
+  ASSERT_EQ(to_init(qp, {}), 0);
+  EXPECT_EQ(to_ready_to_send(qp, {}), EINVAL);
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.qkey = 1;
+  EXPECT_EQ(ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_QKEY), EINVAL) << "no UD";
+  attributes.port_num = 2;
+  EXPECT_EQ(ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_PORT), EINVAL) << "one port";
+  EXPECT_EQ(state_of(qp), IBV_QPS_INIT);
+  ASSERT_EQ(to_ready_to_receive(qp, 1), 0);
+  ASSERT_EQ(to_ready_to_send(qp, {}), 0);
+  EXPECT_EQ(to_init(qp, {}), EINVAL);
+  EXPECT_EQ(state_of(qp), IBV_QPS_RTS);
+}
+
+TEST_F(SoftHca, AnAbsentPeerExceedsTheRetries) {
+  PairOptions options;
+  options.timeout = 8;  // 1.05 ms
+  options.retry_count = 3;
+  make_connection(options);
+  ASSERT_EQ(move_to(right.get(), IBV_QPS_ERR), 0);
+  const uint64_t before = now_ns();
+  ASSERT_EQ(post_send(left.get(), write(1, 0, 64, 8)), 0);
+  ASSERT_EQ(post_send(left.get(), write(2, 0, 64, 8)), 0);
+  const std::vector<ibv_wc> got = wait_for(cq.get(), 2);
+  EXPECT_EQ(got[0].status, IBV_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(got[0].wr_id, 1U);
+  EXPECT_EQ(got[1].status, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_GE(now_ns() - before, 4 * (uint64_t{4096} << 8)) << "a first attempt and three more";
+}
+
+TEST_F(SoftHca, WithoutAReceiveTheSenderWaitsAndThenFails) {
+  PairOptions options;
+  options.rnr_retry = 3;
+  make_connection(options);
+  const uint64_t before = now_ns();
+  ASSERT_EQ(post_send(left.get(), {IBV_WR_SEND, 1, buffer->sge(0, 8)}), 0);
+  EXPECT_EQ(wait_for(cq.get(), 1)[0].status, IBV_WC_RNR_RETRY_EXC_ERR);
+  EXPECT_GE(now_ns() - before, 3 * 640'000U);
+}
+
+TEST_F(SoftHca, AReceivePostedLateIsFoundAtTheNextRetry) {
+  make_connection();
+  ASSERT_EQ(post_send(left.get(), {IBV_WR_SEND, 1, buffer->sge(0, 8)}), 0);
+  expect_silence(cq.get(), 3 * kMillisecond);
+  ASSERT_EQ(post_receive(right.get(), 2, buffer->sge(64, 8)), 0);
+  for (const ibv_wc& completion : wait_for(cq.get(), 2))
+    EXPECT_EQ(completion.status, IBV_WC_SUCCESS);
+}
+
+TEST_F(SoftHca, RemoteAccessIsChecked) {
+  struct Case {
+    const char* what;
+    int region_access;
+    unsigned pair_access;
+    uint64_t offset;
+    uint32_t key_change;
+    ibv_wr_opcode opcode;
+  };
+  const Case cases[] = {
+      {"wrong key", kAllRemote, kAllRemote, 0, 0x100, IBV_WR_RDMA_WRITE},
+      {"past the end", kAllRemote, kAllRemote, 4090, 0, IBV_WR_RDMA_WRITE},
+      {"region not writable", IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, kAllRemote, 0, 0,
+       IBV_WR_RDMA_WRITE},
+      {"queue pair not readable", kAllRemote, IBV_ACCESS_REMOTE_WRITE, 0, 0, IBV_WR_RDMA_READ},
+  };
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.what);
+    left.reset();
+    right.reset();
+    cq.reset();
+    PairOptions options;
+    options.access = each.pair_access;
+    make_connection(options);
+    const Buffer target(pd.get(), 4096, each.region_access);
+    Send send{each.opcode, 1, buffer->sge(0, 8)};
+    send.remote = reinterpret_cast<uint64_t>(target.bytes.data()) + each.offset;
+    send.key = target.region->rkey + each.key_change;
+    ASSERT_EQ(post_receive(right.get(), 2, buffer->sge(64, 8)), 0);
+    ASSERT_EQ(post_send(left.get(), send), 0);
+    for (const ibv_wc& completion : wait_for(cq.get(), 2)) {
+      EXPECT_EQ(completion.status,
+                completion.wr_id == 1 ? IBV_WC_REM_ACCESS_ERR : IBV_WC_WR_FLUSH_ERR);
+    }
+    EXPECT_EQ(state_of(left.get()), IBV_QPS_ERR);
+    EXPECT_EQ(state_of(right.get()), IBV_QPS_ERR);
+    ibv_async_event event{};
+    ASSERT_EQ(ibv_get_async_event(context.get(), &event), 0);
+    EXPECT_EQ(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
+    EXPECT_EQ(event.element.qp, right.get());
+    ibv_ack_async_event(&event);
+  }
+}
+
+TEST_F(SoftHca, AMessageThatDoesNotFitIsAnErrorAtBothEnds) {
+  make_connection();
+  ASSERT_EQ(post_receive(right.get(), 1, buffer->sge(64, 8)), 0);
+  ASSERT_EQ(post_send(left.get(), {IBV_WR_SEND, 2, buffer->sge(0, 9)}), 0);
+  for (const ibv_wc& completion : wait_for(cq.get(), 2)) {
+    EXPECT_EQ(completion.status,
+              completion.wr_id == 1 ? IBV_WC_LOC_LEN_ERR : IBV_WC_REM_INV_REQ_ERR);
+  }
+}
+
+TEST_F(SoftHca, ALocalKeyIsCheckedAndADeregisteredOneIsGone) {
+  make_connection();
+  auto gone = std::make_unique<Buffer>(pd.get(), 4096);
+  const ibv_sge sge = gone->sge(0, 8);
+  gone->region.reset();
+  Send send = write(1, 0, 64, 8);
+  send.sge = sge;
+  ASSERT_EQ(post_send(left.get(), send), 0);
+  EXPECT_EQ(wait_for(cq.get(), 1)[0].status, IBV_WC_LOC_PROT_ERR);
+}
+
+TEST_F(SoftHca, RegistrationCostsTimePerPageAndChecksItsArguments) {
+  constexpr size_t kPages = 2000;
+  std::vector<uint8_t> memory(kPages * 4096);
+  const uint64_t before = now_ns();
+  const Region region(ibv_reg_mr(pd.get(), memory.data(), memory.size(), kAllRemote));
+  ASSERT_NE(region, nullptr);
+  EXPECT_GE(now_ns() - before, kPages * kRegistrationNsPerPage);
+  EXPECT_EQ(ibv_reg_mr(pd.get(), memory.data(), 8, IBV_ACCESS_REMOTE_WRITE), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(ibv_reg_mr(pd.get(), memory.data(), 8, IBV_ACCESS_ON_DEMAND), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_EQ(ibv_reg_mr(pd.get(), nullptr, 4096, IBV_ACCESS_LOCAL_WRITE), nullptr);
+  EXPECT_EQ(errno, EFAULT);
+}
+
+TEST_F(SoftHca, BusyObjectsCannotBeDestroyed) {
+  make_connection();
+  EXPECT_EQ(ibv_destroy_cq(cq.get()), EBUSY);
+  EXPECT_EQ(ibv_dealloc_pd(pd.get()), EBUSY);
+}
+
+TEST_F(SoftHca, AResizedCqKeepsItsCompletions) {
+  make_connection({}, 15);
+  uint64_t posted = 0;
+  uint64_t polled = 0;
+  for (const int depth : {63, 31, 255, 15, 127}) {
+    for (int i = 0; i < 10; ++i, ++posted)
+      ASSERT_EQ(post_send(left.get(), write(posted, 0, 64, 8)), 0);
+    usleep(3000);
+    for (const ibv_wc& completion : wait_for(cq.get(), 3, 1)) ASSERT_EQ(completion.wr_id, polled++);
+    ASSERT_EQ(ibv_resize_cq(cq.get(), depth), 0);
+    EXPECT_EQ(cq->cqe, depth);
+    for (const ibv_wc& completion : wait_for(cq.get(), 7)) ASSERT_EQ(completion.wr_id, polled++);
+  }
+}
+
+TEST_F(SoftHca, AnOverrunCqTellsTheProgram) {
+  PairOptions options;
+  make_connection(options, 15);
+  for (uint64_t id = 0; id < 20; ++id)
+    ASSERT_EQ(post_receive(left.get(), id, buffer->sge(64, 8)), 0);
+  EXPECT_EQ(soft_hca::fail_qp(left->qp_num, 0, 0), 20);
+  ibv_async_event event{};
+  ASSERT_EQ(ibv_get_async_event(context.get(), &event), 0);
+  EXPECT_EQ(event.event_type, IBV_EVENT_CQ_ERR);
+  EXPECT_EQ(event.element.cq, cq.get());
+  ibv_ack_async_event(&event);
+  EXPECT_EQ(wait_for(cq.get(), 16).size(), 16U);
+}
+
+// A hundred thousand operations on several queue pairs and CQs, from several threads.
+TEST_F(SoftHca, EveryCompletionArrivesOnceAndInOrder) {
+  constexpr int kThreads = 2;
+  constexpr size_t kPairsPerThread = 4;
+  constexpr uint64_t kPerPair = 12'500;
+  const auto work = [&] {
+    const Queue own(ibv_create_cq(context.get(), 512, nullptr, nullptr, 0));
+    Buffer memory(pd.get(), 65536);
+    std::vector<Pair> senders;
+    std::vector<Pair> receivers;
+    std::map<uint32_t, uint64_t> sent;
+    std::map<uint32_t, uint64_t> expected;
+    for (size_t i = 0; i < kPairsPerThread; ++i) {
+      senders.push_back(make_pair_end(pd.get(), own.get(), own.get(), {}));
+      receivers.push_back(make_pair_end(pd.get(), own.get(), own.get(), {}));
+      connect(senders[i].get(), receivers[i].get());
+    }
+    uint64_t left_over = 2 * kPairsPerThread * kPerPair;
+    std::vector<ibv_wc> completions(32);
+    for (const uint64_t end = now_ns() + 120 * kSecond; left_over != 0 && now_ns() < end;) {
+      for (size_t i = 0; i < kPairsPerThread; ++i) {
+        uint64_t& next = sent[senders[i]->qp_num];
+        const uint64_t in_flight =
+            next - std::min(expected[senders[i]->qp_num], expected[receivers[i]->qp_num]);
+        for (uint64_t room = in_flight < 32 ? 32 - in_flight : 0; room != 0 && next < kPerPair;
+             --room, ++next) {
+          ASSERT_EQ(post_receive(receivers[i].get(), next, memory.sge(32768, 4096)), 0);
+          ASSERT_EQ(
+              post_send(senders[i].get(),
+                        {IBV_WR_SEND, next, memory.sge(0, static_cast<uint32_t>(next % 4096))}),
+              0);
+        }
+      }
+      const int got = ibv_poll_cq(own.get(), 32, completions.data());
+      ASSERT_GE(got, 0);
+      for (int i = 0; i < got; ++i, --left_over) {
+        const ibv_wc& completion = completions[static_cast<size_t>(i)];
+        ASSERT_EQ(completion.status, IBV_WC_SUCCESS);
+        ASSERT_EQ(completion.wr_id, expected[completion.qp_num]++);
+        if (completion.opcode == IBV_WC_RECV) {
+          ASSERT_EQ(completion.byte_len, completion.wr_id % 4096);
+        }
+      }
+    }
+    EXPECT_EQ(left_over, 0U);
+    ibv_wc extra{};
+    EXPECT_EQ(ibv_poll_cq(own.get(), 1, &extra), 0);
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) threads.emplace_back(work);
+  for (std::thread& thread : threads) thread.join();
+}
+
+// One call of the verbs ioctl with the given attributes; returns errno.
+int raw_ioctl(int fd, uint16_t object, uint16_t method, std::vector<ib_uverbs_attr> attributes) {
+  std::vector<std::byte> memory(sizeof(ib_uverbs_ioctl_hdr) +
+                                attributes.size() * sizeof(ib_uverbs_attr));
+  ib_uverbs_ioctl_hdr header{};
+  header.length = static_cast<uint16_t>(memory.size());
+  header.object_id = object;
+  header.method_id = method;
+  header.num_attrs = static_cast<uint16_t>(attributes.size());
+  std::memcpy(memory.data(), &header, sizeof(header));
+  if (!attributes.empty()) {
+    std::memcpy(memory.data() + sizeof(header), attributes.data(),
+                attributes.size() * sizeof(ib_uverbs_attr));
+  }
+  return ::ioctl(fd, RDMA_VERBS_IOCTL, memory.data()) == 0 ? 0 : errno;
+}
+
+ib_uverbs_attr attribute(uint16_t id, uint64_t data, uint16_t length, uint16_t flags) {
+  ib_uverbs_attr result{};
+  result.attr_id = id;
+  result.len = length;
+  result.flags = flags;
+  result.data = data;
+  return result;
+}
+
+TEST_F(SoftHca, RefusesWhatItDoesNotKnow) {
+  const int fd = context->cmd_fd;
+  const auto command = [](uint32_t number) {
+    return attribute(UVERBS_ATTR_WRITE_CMD, number, 8, UVERBS_ATTR_F_MANDATORY);
+  };
+  EXPECT_EQ(raw_ioctl(fd, UVERBS_OBJECT_CQ, 0, {}), EPROTONOSUPPORT);
+  EXPECT_EQ(raw_ioctl(fd, 0, 0, {}), EINVAL) << "no command";
+  EXPECT_EQ(raw_ioctl(fd, 0, 0, {command(IB_USER_VERBS_CMD_QUERY_DEVICE)}), ENOSPC);
+  EXPECT_EQ(raw_ioctl(fd, 0, 0, {command(IB_USER_VERBS_CMD_CREATE_AH)}), EOPNOTSUPP);
+  EXPECT_EQ(raw_ioctl(fd, 0, 0, {command(999)}), EINVAL);
+  const auto unknown = attribute(77, 0, 0, UVERBS_ATTR_F_MANDATORY);
+  EXPECT_EQ(raw_ioctl(fd, 0, 0, {command(IB_USER_VERBS_CMD_QUERY_DEVICE), unknown}),
+            EPROTONOSUPPORT);
+  int argument = 0;
+  EXPECT_EQ(::ioctl(fd, 0x12345678, &argument), -1);
+  EXPECT_EQ(errno, ENOTTY);
+
+  ibv_srq_init_attr srq{};
+  srq.attr.max_wr = 16;
+  srq.attr.max_sge = 1;
+  EXPECT_EQ(ibv_create_srq(pd.get(), &srq), nullptr);
+  cq.reset(ibv_create_cq(context.get(), 16, nullptr, nullptr, 0));
+  ibv_qp_init_attr datagram{};
+  datagram.qp_type = IBV_QPT_UD;
+  datagram.send_cq = datagram.recv_cq = cq.get();
+  datagram.cap = {16, 16, 1, 1, 0};
+  EXPECT_EQ(ibv_create_qp(pd.get(), &datagram), nullptr);
+  EXPECT_EQ(ibv_create_cq(context.get(), 16, nullptr, nullptr, 9), nullptr) << "no such vector";
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 7 << 20), MAP_FAILED);
+}
+
+TEST_F(SoftHca, AnUnsupportedSendEndsInAnErrorNotInSilence) {
+  make_connection();
+  Send send = write(1, 0, 64, 8);
+  send.opcode = IBV_WR_SEND_WITH_INV;
+  ASSERT_EQ(post_send(left.get(), send), 0);
+  EXPECT_EQ(wait_for(cq.get(), 1)[0].status, IBV_WC_LOC_QP_OP_ERR);
+}
+
+// libmlx5 cannot free what the program did not destroy.
+class LeaksAllowed {
+ public:
+#ifdef POLLGAP_LEAK_CHECKED
+  LeaksAllowed() { __lsan_disable(); }
+  ~LeaksAllowed() { __lsan_enable(); }
+#else
+  LeaksAllowed() {}  // not trivial, so that it is used for its effect
+#endif
+};
+
+TEST_F(SoftHca, ClosingTheDeviceDestroysWhatIsLeft) {
+  const LeaksAllowed leaks;
+  ibv_context* other = open_device().release();
+  ASSERT_NE(other, nullptr);
+  ibv_pd* domain = ibv_alloc_pd(other);
+  ibv_cq* queue = ibv_create_cq(other, 16, nullptr, nullptr, 0);
+  Pair qp = make_pair_end(domain, queue, queue, {});
+  ASSERT_NE(qp, nullptr);
+  const uint32_t number = qp.release()->qp_num;
+  EXPECT_EQ(soft_hca::fail_qp(number, 0, 0), 0);
+  EXPECT_EQ(ibv_close_device(other), 0);
+  EXPECT_EQ(soft_hca::fail_qp(number, 0, 0), -1);
+}
+
+TEST_F(SoftHca, ASecondStartIsRefused) { EXPECT_NE(soft_hca::start({}), ""); }
+
+// What start() leaves on disk, in processes of their own.
+
+std::string run_self(const char* mode, int* status) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  const char* arguments[] = {"soft_hca_test", mode, nullptr};
+  pid_t child = 0;
+  EXPECT_EQ(posix_spawn(&child, "/proc/self/exe", &actions, nullptr, const_cast<char**>(arguments),
+                        environ),
+            0);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  std::string output;
+  char byte = 0;
+  while (read(ends[0], &byte, 1) == 1 && byte != '\n') output.push_back(byte);
+  close(ends[0]);
+  waitpid(child, status, 0);
+  return output;
+}
+
+TEST(SoftHcaProcess, LeavesNothingOnDiskAtExit) {
+  int status = 0;
+  const std::string path = run_self("--start", &status);
+  EXPECT_TRUE(WIFEXITED(status));
+  ASSERT_NE(path, "");
+  EXPECT_FALSE(std::filesystem::exists(path)) << path;
+}
+
+TEST(SoftHcaProcess, ATreeLeftByACrashIsRemovedByTheNextStart) {
+  int status = 0;
+  const std::string path = run_self("--start-and-die", &status);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  ASSERT_TRUE(std::filesystem::exists(path)) << path;
+  const std::string own = std::getenv("SYSFS_PATH");
+  run_self("--start", &status);
+  EXPECT_FALSE(std::filesystem::exists(path)) << path;
+  EXPECT_TRUE(std::filesystem::exists(own)) << "that of a live process stays";
+}
+
+TEST(SoftHcaProcess, AForkedChildNeitherHasNorRemovesTheAdapter) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool gone =
+        soft_hca::fail_qp(1, 0, 0) == -1 && open("/dev/infiniband/uverbs0", O_RDWR) < 0;
+    soft_hca::stop();
+    _exit(gone ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(std::filesystem::exists(std::getenv("SYSFS_PATH")));
+}
+
+TEST(SoftHcaProcess, DoesNothingBeforeStart) {
+  int status = 0;
+  EXPECT_EQ(run_self("--no-start", &status), "nothing");
+}
+
+int no_start() {
+  const bool nothing = std::getenv("SYSFS_PATH") == nullptr &&
+                       (access("/dev/infiniband/uverbs0", F_OK) == 0 ||
+                        (open("/dev/infiniband/uverbs0", O_RDWR) < 0 && errno == ENOENT)) &&
+                       soft_hca::fail_qp(1, 0, 0) == -1;
+  std::puts(nothing ? "nothing" : "something");
+  return 0;
+}
+
+}  // namespace
+}  // namespace pollgap
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  const std::string mode = argc > 1 ? argv[1] : "";
+  if (mode == "--no-start") {
+    unsetenv("SYSFS_PATH");
+    return pollgap::no_start();
+  }
+  pollgap::soft_hca::Options options;
+  options.spin = mode != "--sleep";
+  options.registration_ns_per_page = pollgap::kRegistrationNsPerPage;
+  const std::string problem = pollgap::soft_hca::start(options);
+  if (!problem.empty()) {
+    std::fprintf(stderr, "soft_hca_test: %s\n", problem.c_str());
+    return 1;
+  }
+  if (mode.rfind("--start", 0) == 0) {
+    std::puts(std::getenv("SYSFS_PATH"));
+    std::fflush(stdout);
+    if (mode == "--start-and-die") raise(SIGKILL);
+    return 0;
+  }
+  return RUN_ALL_TESTS();
+}
