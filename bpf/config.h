@@ -52,9 +52,6 @@ struct pg_ipi_sender {
   char comm[EV_COMM_BYTES];
 };
 
-#define PG_TICK_IN_USER 1
-#define PG_TICK_IN_KERNEL 2
-
 struct pg_cpu {
   __u32 watched; /* target threads that run, or wait to run, here */
   __u32 last_irq_vector;
@@ -65,9 +62,8 @@ struct pg_cpu {
   __u64 last_irq_ns;
   __u64 softirq_ns;
   __u32 softirq_vector;
-  __u32 sampled;   /* the agent's sampler ran inside the present hard interrupt */
-  __u32 tick_mode; /* what the present timer tick interrupted: 0 not told, PG_TICK_* */
-  __u32 reserved;
+  __u32 sampled; /* the agent's sampler ran inside the present hard interrupt */
+  __u64 reserved;
   struct pg_ipi_sender ipi; /* who sent the latest IPI to this CPU */
 } __attribute__((aligned(64)));
 

@@ -133,49 +133,47 @@ FOLLOW_VECTOR(error_apic, EV_VECTOR_ERROR_APIC)
 FOLLOW_VECTOR(spurious_apic, EV_VECTOR_SPURIOUS_APIC)
 
 /*
- * The registers that the interrupt being handled has saved (arch/x86/include/asm/irq_regs.h): did
- * it interrupt user code? A program of its own, attached before the one that asks, because the
- * symbol is there only with CONFIG_KALLSYMS_ALL; without it the answer is "not told".
+ * Where an interrupt found the current thread, a target's: its user stack, the kernel stack, which
+ * tells user space whether user code was interrupted (then nothing lies below the interrupt's own
+ * entry), and the sample.
  */
-extern struct pt_regs *__irq_regs __ksym __weak;
-
-SEC("tp_btf/local_timer_entry")
-int BPF_PROG(on_tick_mode, int number) {
-  struct pg_cpu *state = watched_cpu();
-  struct pt_regs **saved;
-  if (!state) return 0;
-  saved = bpf_this_cpu_ptr(&__irq_regs);
-  state->tick_mode = (BPF_CORE_READ(*saved, cs) & 3) == 3 ? PG_TICK_IN_USER : PG_TICK_IN_KERNEL;
-  return 0;
+static __always_inline void emit_sample(void *ctx, struct thread_state *thread, u32 cpu, u64 now,
+                                        u32 reason, u64 asked_ns) {
+  struct pt_regs *regs;
+  struct ev_stack *kernel;
+  struct ev_sample *record;
+  long bytes;
+  emit_user_stack(ctx, thread->tid, cpu, now, now);
+  kernel = reserve_record(struct ev_stack, EV_STACK, cpu, now, now);
+  if (kernel) {
+    kernel->tid = thread->tid;
+    kernel->role = EV_STACK_KERNEL;
+    bytes = bpf_get_stack(ctx, kernel->ip, sizeof(kernel->ip), 0);
+    kernel->frames = bytes > 0 ? bytes / sizeof(u64) : 0;
+    submit(kernel);
+  }
+  record = reserve_record(struct ev_sample, EV_SAMPLE, cpu, now, now);
+  if (!record) return;
+  record->tid = thread->tid;
+  record->reason = reason;
+  record->user_mode = 2;
+  record->on_cpu = 1;
+  record->asked_ns = asked_ns;
+  regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+  record->user_ip = regs ? BPF_CORE_READ(regs, ip) : 0;
+  submit(record);
 }
 
 /* Where the timer found a target thread that has been silent for a while: free of charge. */
 static __always_inline void sample_at_tick(void *ctx) {
   struct thread_state *thread = current_target_thread();
   struct pg_thread_clock *clock;
-  struct pt_regs *regs;
-  struct pg_cpu *state;
-  struct ev_sample *record;
   u64 now;
-  u32 cpu = bpf_get_smp_processor_id();
   if (!thread) return;
   clock = clock_of(thread);
   now = bpf_ktime_get_ns();
   if (!clock || now - clock->last_poll_ns < config.stack_ns) return;
-  emit_user_stack(ctx, thread->tid, cpu, now, now);
-  record = reserve_record(struct ev_sample, EV_SAMPLE, cpu, now, now);
-  if (!record) return;
-  record->tid = thread->tid;
-  record->reason = EV_SAMPLE_TICK;
-  state = cpu_state_of(cpu);
-  record->user_mode = 2;
-  if (state && state->tick_mode) record->user_mode = state->tick_mode == PG_TICK_IN_USER;
-  record->on_cpu = 1;
-  record->user_ip = 0;
-  record->asked_ns = 0;
-  regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
-  if (regs) record->user_ip = BPF_CORE_READ(regs, ip);
-  submit(record);
+  emit_sample(ctx, thread, bpf_get_smp_processor_id(), now, EV_SAMPLE_TICK, 0);
 }
 
 SEC("tp_btf/local_timer_entry")

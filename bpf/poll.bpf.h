@@ -599,40 +599,17 @@ int BPF_PROG(on_process_exec, struct task_struct *task) {
  */
 SEC("raw_tp")
 int on_silence(struct bpf_raw_tracepoint_args *ctx) {
-  u64 asked_ns = ctx->args[0];
   u32 cpu = bpf_get_smp_processor_id();
   struct thread_state *thread = current_target_thread();
   struct pg_cpu *state = cpu_state_of(cpu);
-  struct task_struct *task = bpf_get_current_task_btf();
-  struct ev_stack *kernel;
-  struct ev_sample *record;
-  struct pt_regs *regs;
   u64 now = bpf_ktime_get_ns();
-  long bytes;
-  if (state) state->sampled = 1;
-  if (!thread) {
-    if (state && state->watched && ctx->args[1]) emit_run(state, task, cpu, now);
-    return 0;
+  if (!state) return 0;
+  state->sampled = 1;
+  if (thread) {
+    emit_sample(ctx, thread, cpu, now, EV_SAMPLE_SILENCE, ctx->args[0]);
+  } else if (state->watched && ctx->args[1]) {
+    emit_run(state, bpf_get_current_task_btf(), cpu, now);
   }
-  emit_user_stack(ctx, thread->tid, cpu, now, now);
-  kernel = reserve_record(struct ev_stack, EV_STACK, cpu, now, now);
-  if (kernel) {
-    kernel->tid = thread->tid;
-    kernel->role = EV_STACK_KERNEL;
-    bytes = bpf_get_stack(ctx, kernel->ip, sizeof(kernel->ip), 0);
-    kernel->frames = bytes > 0 ? bytes / sizeof(u64) : 0;
-    submit(kernel);
-  }
-  record = reserve_record(struct ev_sample, EV_SAMPLE, cpu, now, now);
-  if (!record) return 0;
-  record->tid = thread->tid;
-  record->reason = EV_SAMPLE_SILENCE;
-  record->user_mode = 2;
-  record->on_cpu = 1;
-  record->asked_ns = asked_ns;
-  regs = (struct pt_regs *)bpf_task_pt_regs(task);
-  record->user_ip = regs ? BPF_CORE_READ(regs, ip) : 0;
-  submit(record);
   return 0;
 }
 

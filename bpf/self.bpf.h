@@ -106,12 +106,21 @@ static __always_inline void add_self(void *ctx, struct thread_state *thread,
   add_pending(thread, one, run_ns);
 }
 
+/* Since 6.11 a return probe, and since 6.18 some entry probes, come as system calls of their own. */
+static __always_inline bool is_probe_call(long number) {
+#if defined(__TARGET_ARCH_x86)
+  return number == 335 || number == 336; /* uretprobe, uprobe */
+#else
+  return false;
+#endif
+}
+
 /* raw_syscalls puts every task of the machine on the slow path while attached; others leave at
  * once. */
 SEC("tp_btf/sys_enter")
 int BPF_PROG(on_sys_enter, struct pt_regs *regs, long number) {
   struct thread_state *thread = current_target_thread();
-  if (!thread) return 0;
+  if (!thread || is_probe_call(number)) return 0;
   thread->syscall_nr = number;
   thread->syscall_ip = BPF_CORE_READ(regs, ip);
   thread->syscall_ns = bpf_ktime_get_ns();

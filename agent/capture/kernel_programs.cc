@@ -112,7 +112,6 @@ Result<KernelPrograms> KernelPrograms::load(const pg_config& config, bool hyperv
   programs.multi_uprobes_ = kernel_has_multi_uprobes();
   bpf_program__set_autoload(object.progs.on_poll_enter_steal, programs.steal_clock_);
   bpf_program__set_autoload(object.progs.on_poll_return_steal, programs.steal_clock_);
-  bpf_program__set_autoload(object.progs.on_tick_mode, kernel_lists("__irq_regs"));
   bpf_program* program = nullptr;
   bpf_object__for_each_program(program, object.obj) {
     const std::string_view section = bpf_program__section_name(program);
