@@ -11,7 +11,7 @@ namespace {
 
 using Rule = void (*)(const Detail&, const advice::Context&, advice::Sentences&);
 
-// No rule: `agent` passes by itself, `unexplained` points nowhere.
+// No rule: `agent` passes by itself.
 Rule rule_of(Cause cause) {
   switch (cause) {
     case Cause::preemption:
@@ -40,8 +40,9 @@ Rule rule_of(Cause cause) {
       return advice::stolen;
     case Cause::late_completion:
       return advice::late_completion;
-    case Cause::agent:
     case Cause::unexplained:
+      return advice::unexplained;
+    case Cause::agent:
       return nullptr;
   }
   return nullptr;

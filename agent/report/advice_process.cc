@@ -20,6 +20,10 @@ constexpr const char* kCounterCommand =
     "grep . /sys/class/infiniband/*/ports/*/hw_counters/{local_ack_timeout_err,packet_seq_err,"
     "out_of_sequence,rnr_nak_retry_err,out_of_buffer,rp_cnp_handled}";
 
+constexpr const char* kNumaBalancing =
+    "NUMA balancing scanned the process's memory in the polling thread: sysctl -w "
+    "kernel.numa_balancing=0, or bind the memory (numactl --membind=NODE).";
+
 const Frame* first_named(const std::vector<Frame>& stack) {
   const auto found =
       std::ranges::find_if(stack, [](const Frame& frame) { return !frame.function.empty(); });
@@ -61,12 +65,7 @@ bool gives_memory_back(const std::string& syscall) {
 }  // namespace
 
 void self_kernel(const Detail& detail, const Context&, Sentences& out) {
-  if (is_numa_balancing(detail)) {
-    out.push_back(
-        "NUMA balancing scanned the process's memory in the polling thread: sysctl -w "
-        "kernel.numa_balancing=0, or bind the memory (numactl --membind=NODE).");
-    return;
-  }
+  if (is_numa_balancing(detail)) return out.push_back(kNumaBalancing);
   if (detail.kind == "page_fault" || !detail.fault.empty()) return page_fault(detail, out);
   if (detail.kind == "reclaim")
     out.push_back(
@@ -156,6 +155,10 @@ void late_completion(const Detail& detail, const Context&, Sentences& out) {
                     "'pause|discard|pci_stalled'.",
                     kCounterCommand));
   }
+}
+
+void unexplained(const Detail& detail, const Context&, Sentences& out) {
+  if (is_numa_balancing(detail)) out.push_back(kNumaBalancing);
 }
 
 void error_completions(const ErrorCompletions& errors, Sentences& out) {

@@ -41,6 +41,8 @@ void application(const Detail& detail, const Context& context, Sentences& out);
 void poll_function(const Detail& detail, const Context& context, Sentences& out);
 
 void late_completion(const Detail& detail, const Context& context, Sentences& out);
+// Only where its note names something that a person can change.
+void unexplained(const Detail& detail, const Context& context, Sentences& out);
 void error_completions(const ErrorCompletions& errors, Sentences& out);
 
 }  // namespace pollgap::advice

@@ -169,6 +169,12 @@ void throttled(const Detail& detail, const Context& context, Sentences& out) {
         "The poller is a real-time task that never sleeps, and the kernel stops it after "
         "kernel.sched_rt_runtime_us of each period: run it as SCHED_OTHER on an isolated CPU, or "
         "sysctl -w kernel.sched_rt_runtime_us=-1 (ordinary tasks of that CPU then starve).");
+  if (detail.throttle == "dl_runtime")
+    out.push_back(fmt::format(
+        "The poller used up its SCHED_DEADLINE runtime: give it a larger share of its period (chrt "
+        "-d --sched-runtime NS --sched-period NS -p 0 {}), or run it as SCHED_OTHER on an isolated "
+        "CPU.",
+        context.gap.tid));
   if (detail.throttle == "fair_server")
     out.push_back(fmt::format(
         "The fair server lends ordinary tasks time on CPU {0} while a real-time task spins there: "

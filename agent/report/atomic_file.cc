@@ -61,10 +61,11 @@ int open_temporary(const std::string& path, std::string& name) {
 }  // namespace
 
 Result<AtomicFile> AtomicFile::create(const std::string& path) {
+  if (path.empty()) return file_error("''", ENOENT);
   AtomicFile file;
   file.path_ = path;
   struct stat status {};
-  const bool exists = !path.empty() && stat(path.c_str(), &status) == 0;
+  const bool exists = stat(path.c_str(), &status) == 0;
   if (exists && S_ISDIR(status.st_mode)) return file_error(path, EISDIR);
   if (exists && !S_ISREG(status.st_mode)) {
     file.fd_ = open(path.c_str(), O_WRONLY | O_CLOEXEC);
@@ -78,7 +79,7 @@ Result<AtomicFile> AtomicFile::create(const std::string& path) {
   if (file.fd_ < 0) {
     const int error = errno;
     file.temporary_.clear();  // not ours to remove
-    return file_error(path.empty() ? "''" : path, error);
+    return file_error(path, error);
   }
   return Result<AtomicFile>(std::move(file));
 }

@@ -66,7 +66,7 @@ Result<uint64_t> parse_duration(std::string_view text) {
   return refuse(text, fmt::format("the unit '{}' is not known", suffix));
 }
 
-std::string format_duration(uint64_t duration_ns) {
+std::string duration_text(uint64_t duration_ns) {
   constexpr uint64_t kSecond = 1'000'000'000;
   if (duration_ns < 1000) return fmt::format("{} ns", duration_ns);
   if (duration_ns >= 120 * kSecond) {

@@ -16,6 +16,6 @@ Result<uint64_t> parse_duration(std::string_view text);
 
 // Three significant digits in the unit that suits: "512 ns", "4.92 ms", "61.4 s"; from two minutes
 // on whole seconds: "3 min 20 s", "2 h 5 min".
-std::string format_duration(uint64_t duration_ns);
+std::string duration_text(uint64_t duration_ns);
 
 }  // namespace pollgap

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "agent/report/duration.h"
-#include "agent/report/printable.h"
+#include "agent/report/escape.h"
 #include "agent/report/segment_text.h"
 #include "agent/report/text.h"
 
@@ -102,7 +102,7 @@ void write_overview(const std::vector<ReportedGap>& gaps, const Sink& sink) {
   };
   sink(fmt::format(
       "<h2>Over time</h2>\n<p>{} from the first gap shown to the end of the last.</p>\n",
-      format_duration(end - begin)));
+      duration_text(end - begin)));
   for (const auto& [tid, thread_gaps] : by_thread) {
     sink(
         fmt::format("<div>{}/{}</div>\n<svg class=\"overview\" viewBox=\"0 0 1000 10\" "
@@ -113,7 +113,7 @@ void write_overview(const std::vector<ReportedGap>& gaps, const Sink& sink) {
           "<a href=\"#gap-{}\"><rect x=\"{:.3f}\" y=\"0\" width=\"{:.3f}\" height=\"10\" "
           "fill=\"{}\"><title>gap {}: {}, {}</title></rect></a>\n",
           gap->id, permille(gap->start_mono_ns - begin), std::max(permille(gap->duration_ns), 1.0),
-          color_of(gap->verdict.cause), gap->id, format_duration(gap->duration_ns),
+          color_of(gap->verdict.cause), gap->id, duration_text(gap->duration_ns),
           html_escaped(gap->verdict.text)));
     sink("</svg>\n");
   }
@@ -127,7 +127,7 @@ void write_ledger_bar(const Gap& gap, const Sink& sink) {
                                                       static_cast<double>(gap.duration_ns);
     sink(fmt::format("<i style=\"width:{:.3f}%;background:{}\" title=\"{}: {} {}\"></i>", percent,
                      color_of(segment.cause), to_string(segment.cause),
-                     format_duration(segment.duration_ns), html_escaped(describe(segment))));
+                     duration_text(segment.duration_ns), html_escaped(describe(segment))));
   }
   sink("</div>\n");
 }
@@ -135,7 +135,7 @@ void write_ledger_bar(const Gap& gap, const Sink& sink) {
 void write_gap(const ReportedGap& reported, const Sink& sink) {
   const Gap& gap = reported.gap;
   sink(fmt::format("<details id=\"gap-{0}\"><summary><b>{1}</b> {2}/{3}, CPU {4}, {5}: {6}", gap.id,
-                   format_duration(gap.duration_ns), html_escaped(gap.thread), gap.tid, gap.cpu,
+                   duration_text(gap.duration_ns), html_escaped(gap.thread), gap.tid, gap.cpu,
                    to_string(gap.kind), html_escaped(gap.verdict.text)));
   write_ledger_bar(gap, sink);
   sink("</summary>\n<pre>");

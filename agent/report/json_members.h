@@ -204,8 +204,10 @@ class MemberReader {
     if (!json.is_array()) return fail(key, "is not an array");
     values.clear();
     values.reserve(json.size());
-    for (const Json& item : json)
-      decode(item, values.emplace_back(), fmt::format("{}[{}]", key, values.size()));
+    for (const Json& item : json) {
+      const std::string item_key = fmt::format("{}[{}]", key, values.size());
+      decode(item, values.emplace_back(), item_key);
+    }
   }
   template <typename T>
   void decode(const Json& json, T& value, std::string_view key) {

@@ -2,6 +2,9 @@
 #include "agent/report/json_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "agent/report/advice.h"
 #include "agent/report/summary_json.h"
@@ -45,20 +48,60 @@ std::vector<std::string> stream_warnings(const SessionFacts& facts, const Sessio
   return warnings;
 }
 
+void append_strings(const Json& object, const char* key, std::vector<std::string>& out) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_array()) return;
+  for (const Json& item : *found)
+    if (item.is_string()) out.push_back(item.get_ref<const std::string&>());
+}
+
+bool is_true(const Json& object, const char* key, bool otherwise) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_boolean() ? found->get<bool>() : otherwise;
+}
+
+uint64_t count_in(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number_unsigned() ? found->get<uint64_t>() : 0;
+}
+
+// What the agent recorded as out of its sight, in words.
+std::vector<std::string> recorded_warnings(const Json& recorded) {
+  std::vector<std::string> warnings;
+  append_strings(recorded, "warnings", warnings);
+  append_strings(recorded, "notes", warnings);
+  std::vector<std::string> missing;
+  append_strings(recorded, "missing_tracepoints", missing);
+  if (!missing.empty())
+    warnings.push_back(
+        fmt::format("the kernel lacks tracepoints: {}; what they would have shown is "
+                    "unexplained",
+                    fmt::join(missing, ", ")));
+  if (!is_true(recorded, "steal_clock_read", true))
+    warnings.push_back("the steal clock could not be read: stolen time may be unexplained");
+  if (is_true(recorded, "shares_polled_core", false))
+    warnings.push_back("the agent had no core of its own: it ran on one where the target polls");
+  if (const uint64_t refused = count_in(recorded, "threads_refused"); refused > 0)
+    warnings.push_back(fmt::format("{} threads were not watched: too many at a time", refused));
+  return warnings;
+}
+
 Json coverage_of(const SessionFacts& facts, const SessionInfo& session,
                  const std::vector<std::string>& notes) {
   const Json recorded = Json::parse(facts.coverage_json, nullptr, false);
   Json coverage = recorded.is_object() ? recorded : Json::object();
+  std::vector<std::string> warnings = recorded_warnings(coverage);
+  for (auto& warning : stream_warnings(facts, session, recorded.is_object()))
+    warnings.push_back(std::move(warning));
+  warnings.insert(warnings.end(), notes.begin(), notes.end());
+  coverage.erase("notes");
+  coverage.erase("warnings");
   coverage["records"] = facts.records;
-  coverage["lost_records"] = facts.lost;
+  coverage["lost_records"] = std::max(facts.lost, count_in(coverage, "lost_records"));
   coverage["malformed_records"] = facts.malformed;
   coverage["first_mono_ns"] = facts.first_ns;
   coverage["last_mono_ns"] = facts.last_ns;
-  Json& warnings = coverage["warnings"];
-  if (!warnings.is_array()) warnings = Json::array();
-  for (auto& warning : stream_warnings(facts, session, recorded.is_object()))
-    warnings.push_back(std::move(warning));
-  for (const auto& note : notes) warnings.push_back(note);
+  coverage["warnings"] = std::move(warnings);
   return coverage;
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "agent/report/duration.h"
-#include "agent/report/printable.h"
+#include "agent/report/escape.h"
 
 namespace pollgap {
 namespace {
@@ -38,8 +38,8 @@ void add_task(const Detail& detail, Parts& parts) {
 void add_throttle(const Detail& detail, Parts& parts) {
   if (!detail.throttle.empty()) parts.push_back(detail.throttle);
   if (detail.quota_ns != 0 && detail.period_ns != 0)
-    parts.push_back(fmt::format("{} of each {}", format_duration(detail.quota_ns),
-                                format_duration(detail.period_ns)));
+    parts.push_back(fmt::format("{} of each {}", duration_text(detail.quota_ns),
+                                duration_text(detail.period_ns)));
   if (!detail.signal.empty()) parts.push_back(detail.signal);
 }
 
@@ -86,13 +86,13 @@ std::string describe(const Frame& frame) {
     text = fmt::format("{}+{:#x}", frame.module, frame.module_offset);
   else
     text = fmt::format("{:#x}", frame.address);
-  return printable(text);
+  return terminal_escaped(text);
 }
 
 std::string describe(const Segment& segment) {
   const Detail& detail = segment.detail;
   Parts parts;
-  if (!detail.kind.empty()) parts.push_back(detail.kind);
+  if (!detail.kind.empty() && detail.fault.empty()) parts.push_back(detail.kind);
   add_task(detail, parts);
   add_throttle(detail, parts);
   add_interrupt(detail, parts);
@@ -101,7 +101,7 @@ std::string describe(const Segment& segment) {
   if (detail.count > 1) parts.push_back(fmt::format("{} times", detail.count));
   if (detail.upper_bound) parts.push_back("an upper bound");
   if (!detail.note.empty()) parts.push_back(detail.note);
-  return printable(fmt::format("{}", fmt::join(parts, ", ")));
+  return terminal_escaped(fmt::format("{}", fmt::join(parts, ", ")));
 }
 
 }  // namespace pollgap

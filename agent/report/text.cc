@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "agent/report/duration.h"
-#include "agent/report/printable.h"
+#include "agent/report/escape.h"
 #include "agent/report/segment_text.h"
 
 namespace pollgap {
@@ -55,14 +55,14 @@ std::string_view cause_color(Cause cause) {
 }
 
 std::string thread_name(const std::string& comm, uint32_t tid) {
-  return comm.empty() ? fmt::format("{}", tid) : fmt::format("{}/{}", printable(comm), tid);
+  return comm.empty() ? fmt::format("{}", tid) : fmt::format("{}/{}", terminal_escaped(comm), tid);
 }
 
 // "14:02:11.123456" of an RFC 3339 time.
 std::string clock_time(const ReportedGap& reported) {
   constexpr size_t kTimeAt = 11, kTimeLength = 15;
   if (reported.start.size() >= kTimeAt + kTimeLength)
-    return printable(reported.start.substr(kTimeAt, kTimeLength));
+    return terminal_escaped(reported.start.substr(kTimeAt, kTimeLength));
   const uint64_t ns = reported.gap.start_mono_ns;
   return fmt::format("{}.{:06}", ns / 1'000'000'000, ns % 1'000'000'000 / 1000);
 }
@@ -105,11 +105,12 @@ std::string segments_text(const Gap& gap, TextStyle style) {
                                 "duration", "share", "when", kBarColumns, "cause", "what");
   for (const Segment& segment : gap.segments) {
     const std::string cause = fmt::format("{:<15}", to_string(segment.cause));
-    out +=
-        fmt::format("  {:>10}  {:>10}  {:>5.1f}%  {}  {}  {}\n",
-                    "+" + format_duration(segment.offset_ns), format_duration(segment.duration_ns),
-                    percent(segment.duration_ns, gap.duration_ns), timeline_bar(gap, segment),
-                    painted(cause, cause_color(segment.cause), style), describe(segment));
+    const std::string what = describe(segment);
+    out += fmt::format("  {:>10}  {:>10}  {:>5.1f}%  {}  {}{}{}\n",
+                       "+" + duration_text(segment.offset_ns), duration_text(segment.duration_ns),
+                       percent(segment.duration_ns, gap.duration_ns), timeline_bar(gap, segment),
+                       painted(cause, cause_color(segment.cause), style), what.empty() ? "" : "  ",
+                       what);
     out += stack_text("user stack", segment.detail.user_stack);
     out += stack_text("kernel stack", segment.detail.kernel_stack);
   }
@@ -120,8 +121,8 @@ std::string error_text(const ErrorCompletions& errors) {
   return fmt::format(
       "{} error completions, {} of them flushes; the first that is no flush: {} ({}), "
       "QP {}, vendor error {:#x}",
-      errors.errors, errors.flushes, printable(errors.first_status_name), errors.first_status,
-      errors.first_qp_num, errors.first_vendor_err);
+      errors.errors, errors.flushes, terminal_escaped(errors.first_status_name),
+      errors.first_status, errors.first_qp_num, errors.first_vendor_err);
 }
 
 std::string evidence_text(const GapEvidence& evidence) {
@@ -134,11 +135,11 @@ std::string evidence_text(const GapEvidence& evidence) {
         fmt::format("{} outstanding at its start", plural(evidence.outstanding, "signaled send")));
   if (evidence.polls != 0) lines.push_back(plural(evidence.polls, "poll") + " inside it");
   if (evidence.steal_ns)
-    lines.push_back(fmt::format("steal clock advanced {}", format_duration(*evidence.steal_ns)));
+    lines.push_back(fmt::format("steal clock advanced {}", duration_text(*evidence.steal_ns)));
   if (evidence.errors) lines.push_back(error_text(*evidence.errors));
   for (const Migration& migration : evidence.migrations)
     lines.push_back(fmt::format("moved from CPU {} to CPU {} at +{}", migration.from_cpu,
-                                migration.to_cpu, format_duration(migration.offset_ns)));
+                                migration.to_cpu, duration_text(migration.offset_ns)));
   if (evidence.lost_records != 0)
     lines.push_back(plural(evidence.lost_records, "evidence record") + " lost while it lasted");
   std::string out = lines.empty() ? "" : "\n  Evidence\n";
@@ -149,8 +150,8 @@ std::string evidence_text(const GapEvidence& evidence) {
 std::string culprits_text(const Gap& gap) {
   std::string out = gap.culprits.empty() ? "" : "\n  Culprits\n";
   for (const Culprit& culprit : gap.culprits)
-    out += fmt::format("    {:>10}  {:<15}  {}{}\n", format_duration(culprit.total_ns),
-                       to_string(culprit.cause), printable(culprit.name),
+    out += fmt::format("    {:>10}  {:<15}  {}{}\n", duration_text(culprit.total_ns),
+                       to_string(culprit.cause), terminal_escaped(culprit.name),
                        culprit.count > 1 ? fmt::format(" ({} times)", culprit.count) : "");
   return out;
 }
@@ -160,14 +161,14 @@ std::string culprits_text(const Gap& gap) {
 std::string json_text(const nlohmann::ordered_json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end()) return {};
-  if (found->is_string()) return printable(found->get_ref<const std::string&>());
+  if (found->is_string()) return terminal_escaped(found->get_ref<const std::string&>());
   return found->is_number() ? found->dump() : std::string();
 }
 
 std::string duration_option(const nlohmann::ordered_json& options, const char* key) {
   const auto found = options.find(key);
   if (found == options.end() || !found->is_number_unsigned()) return {};
-  return format_duration(found->get<uint64_t>());
+  return duration_text(found->get<uint64_t>());
 }
 
 std::string title_text(const ReportHead& head) {
@@ -179,7 +180,7 @@ std::string title_text(const ReportHead& head) {
   auto name = json_text(session.target, "comm");
   if (name.empty()) name = json_text(session.target, "executable");
   if (!name.empty()) out += fmt::format(" ({})", name);
-  out += fmt::format(", watched for {}", format_duration(head.summary.observed_ns));
+  out += fmt::format(", watched for {}", duration_text(head.summary.observed_ns));
   if (const auto threshold = duration_option(session.options, "threshold_ns"); !threshold.empty())
     out += fmt::format(", gaps of {} and more", threshold);
   if (const auto timing = json_text(session.options, "timing"); !timing.empty())
@@ -196,7 +197,7 @@ std::string causes_table(const Summary& summary, TextStyle style) {
                            [](const auto& row) { return row.second.ledger_ns; });
   for (const auto& [cause, row] : rows) {
     const auto cell = [&, gaps = row.gaps.count](uint64_t ns) {
-      return gaps == 0 ? std::string("-") : format_duration(ns);
+      return gaps == 0 ? std::string("-") : duration_text(ns);
     };
     out += fmt::format("  {} {:>8} {:>11} {:>11} {:>11} {:>11} {:>14.1f} %\n",
                        painted(fmt::format("{:<15}", to_string(cause)), cause_color(cause), style),
@@ -220,9 +221,9 @@ std::string top_culprits(const Summary& summary, TextStyle style) {
   const size_t shown = std::min(summary.culprits.size(), kShownCulprits);
   for (size_t i = 0; i < shown; ++i) {
     const CulpritSummary& culprit = summary.culprits[i];
-    out +=
-        fmt::format("  {:>11}  {:<15}  {} (in {})\n", format_duration(culprit.total_ns),
-                    to_string(culprit.cause), printable(culprit.name), plural(culprit.gaps, "gap"));
+    out += fmt::format("  {:>11}  {:<15}  {} (in {})\n", duration_text(culprit.total_ns),
+                       to_string(culprit.cause), terminal_escaped(culprit.name),
+                       plural(culprit.gaps, "gap"));
   }
   return out;
 }
@@ -234,7 +235,7 @@ std::string cq_line(const Summary& summary, const CqSummary& cq) {
   return fmt::format("  {:<22} {:>16} {:>14} {:>14} {:>12} {:>8} {:>10} {:>6}\n", name,
                      cq.cq == 0 ? "-" : fmt::format("{:#x}", cq.cq), cq.totals.polls,
                      cq.totals.empty_polls, cq.totals.completions, cq.totals.error_completions,
-                     format_duration(cq.totals.idle_ns), cq.gaps);
+                     duration_text(cq.totals.idle_ns), cq.gaps);
 }
 
 std::string cqs_table(const Summary& summary, TextStyle style) {
@@ -255,7 +256,7 @@ std::string warnings_text(const nlohmann::ordered_json& coverage, TextStyle styl
   std::string out = "\n" + painted("What could not be seen", kYellow, style) + "\n";
   for (const auto& warning : *warnings)
     if (warning.is_string())
-      out += fmt::format("  - {}\n", printable(warning.get_ref<const std::string&>()));
+      out += fmt::format("  - {}\n", terminal_escaped(warning.get_ref<const std::string&>()));
   return out;
 }
 
@@ -266,8 +267,8 @@ std::string advice_text(const Summary& summary, TextStyle style) {
   for (size_t i = 0; i < shown; ++i) {
     const AdviceSummary& advice = summary.advice[i];
     out += fmt::format(
-        "  {}. {} {}\n", i + 1, printable(advice.text),
-        painted(fmt::format("({}, {})", plural(advice.gaps, "gap"), format_duration(advice.gap_ns)),
+        "  {}. {} {}\n", i + 1, terminal_escaped(advice.text),
+        painted(fmt::format("({}, {})", plural(advice.gaps, "gap"), duration_text(advice.gap_ns)),
                 kDim, style));
   }
   return out;
@@ -283,12 +284,12 @@ std::string gap_line_titles(TextStyle style) {
 
 std::string gap_line(const ReportedGap& reported, TextStyle style) {
   const Gap& gap = reported.gap;
-  std::string what = printable(gap.verdict.text);
+  std::string what = terminal_escaped(gap.verdict.text);
   if (what.empty()) what = to_string(gap.verdict.cause);
   std::string line =
       fmt::format("{:<15}  {:<22} {:>4}  {}  {:<19}  {}", clock_time(reported),
                   thread_name(gap.thread, gap.tid), gap.cpu,
-                  painted(fmt::format("{:>10}", format_duration(gap.duration_ns)), kBold, style),
+                  painted(fmt::format("{:>10}", duration_text(gap.duration_ns)), kBold, style),
                   to_string(gap.kind), painted(what, cause_color(gap.verdict.cause), style));
   if (gap.verdict.confidence == Confidence::low) line += painted(" [low confidence]", kDim, style);
   if (gap.open) line += painted(" [had not ended]", kDim, style);
@@ -297,24 +298,25 @@ std::string gap_line(const ReportedGap& reported, TextStyle style) {
 
 std::string gap_ledger(const ReportedGap& reported, TextStyle style) {
   const Gap& gap = reported.gap;
-  std::string out = painted(fmt::format("Gap {}: {} of {}", gap.id, to_string(gap.kind),
-                                        format_duration(gap.duration_ns)),
-                            kBold, style);
+  std::string out = painted(
+      fmt::format("Gap {}: {} of {}", gap.id, to_string(gap.kind), duration_text(gap.duration_ns)),
+      kBold, style);
   out += fmt::format(
       "\n  thread     {} on CPU {}\n  cq         {}\n  start      {} (monotonic {} ns)\n"
       "  duration   {} ns{}{}\n  verdict    {} {:.1f}%, confidence {}: {}\n",
       thread_name(gap.thread, gap.tid), gap.cpu,
       gap.cq == 0 ? "not known" : fmt::format("{:#x}", gap.cq),
-      reported.start.empty() ? "not known" : printable(reported.start), gap.start_mono_ns,
+      reported.start.empty() ? "not known" : terminal_escaped(reported.start), gap.start_mono_ns,
       gap.duration_ns, gap.open ? ", and it had not ended" : "",
       gap.waited_for_event ? ", waiting for a completion event" : "", to_string(gap.verdict.cause),
-      gap.verdict.share * 100, to_string(gap.verdict.confidence), printable(gap.verdict.text));
+      gap.verdict.share * 100, to_string(gap.verdict.confidence),
+      terminal_escaped(gap.verdict.text));
   out += segments_text(gap, style);
   out += culprits_text(gap);
   out += evidence_text(gap.evidence);
   if (!reported.advice.empty()) out += "\n  What to do\n";
   for (const std::string& advice : reported.advice)
-    out += fmt::format("    - {}\n", printable(advice));
+    out += fmt::format("    - {}\n", terminal_escaped(advice));
   return out;
 }
 
@@ -325,7 +327,7 @@ std::string summary_text(const ReportHead& head, TextStyle style) {
     out += "No gaps.\n";
   } else {
     out += fmt::format("{}, {} of silence: {}\n\n", plural(summary.gaps, "gap"),
-                       format_duration(summary.gap_ns), kinds_line(summary));
+                       duration_text(summary.gap_ns), kinds_line(summary));
     out += causes_table(summary, style);
   }
   out += top_culprits(summary, style);

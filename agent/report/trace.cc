@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "agent/report/printable.h"
+#include "agent/report/escape.h"
 #include "agent/report/segment_text.h"
 
 namespace pollgap {
@@ -49,8 +49,8 @@ uint64_t TraceWriter::track_of(const Gap& gap) {
            {"pid", kProcess},
            {"tid", found->second},
            {"args",
-            {{"name", printable(fmt::format("{}/{} cq {:#x} {}", gap.thread, gap.tid, gap.cq,
-                                            to_string(gap.kind)))}}}});
+            {{"name", terminal_escaped(fmt::format("{}/{} cq {:#x} {}", gap.thread, gap.tid, gap.cq,
+                                                   to_string(gap.kind)))}}}});
   return found->second;
 }
 
@@ -59,7 +59,7 @@ void TraceWriter::add(const ReportedGap& reported) {
   const uint64_t track = track_of(gap);
   write(slice(fmt::format("gap {}: {}", gap.id, to_string(gap.verdict.cause)), "gap", track,
               gap.start_mono_ns, gap.duration_ns,
-              {{"verdict", printable(gap.verdict.text)},
+              {{"verdict", terminal_escaped(gap.verdict.text)},
                {"start", reported.start},
                {"cpu", gap.cpu},
                {"confidence", to_string(gap.verdict.confidence)}}));

@@ -10,9 +10,9 @@ namespace pollgap {
 
 // Valid UTF-8 on one line: control characters (C0, DEL, C1) and bytes that are no UTF-8 become
 // "\xNN"; everything else stays.
-std::string printable(std::string_view text);
+std::string terminal_escaped(std::string_view text);
 
-// As printable(), and safe as HTML text or as a quoted attribute value.
+// As terminal_escaped(), and safe as HTML text or as a quoted attribute value.
 std::string html_escaped(std::string_view text);
 
 }  // namespace pollgap

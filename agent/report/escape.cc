@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/report/printable.h"
+#include "agent/report/escape.h"
 
 #include <fmt/format.h>
 
@@ -36,7 +36,7 @@ bool is_control(std::string_view sequence) {
 
 }  // namespace
 
-std::string printable(std::string_view text) {
+std::string terminal_escaped(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
@@ -55,7 +55,7 @@ std::string printable(std::string_view text) {
 
 std::string html_escaped(std::string_view text) {
   std::string out;
-  for (const char c : printable(text)) {
+  for (const char c : terminal_escaped(text)) {
     switch (c) {
       case '&':
         out += "&amp;";
