@@ -86,6 +86,7 @@ class Sweep {
   bool read(AddressRange range, Visit visit) {
     const uint64_t bytes = range.end - range.start;
     if (range.start % 8 != 0 || bytes > chunk_bytes) return true;
+    if (buffer_.size() * 8 < bytes) buffer_.resize((bytes + 7) / 8);
     const size_t got = memory_.read(
         range.start, std::as_writable_bytes(std::span(buffer_)).first(static_cast<size_t>(bytes)));
     bytes_ += bytes;
@@ -96,7 +97,7 @@ class Sweep {
   std::vector<Mapping> places_;
   uint64_t max_bytes_;
   uint64_t bytes_ = 0;
-  std::vector<uint64_t> buffer_ = std::vector<uint64_t>(chunk_bytes / 8);
+  std::vector<uint64_t> buffer_;
 };
 
 class Scanner {
