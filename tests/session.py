@@ -11,8 +11,16 @@ import threading
 import time
 
 
+# The workload's exit statuses that say what the machine lacks: a privilege, or a kernel feature.
+REFUSALS = (4, 5)
+
+
 class Timeout(Exception):
     """A child did not say or do what it was waited for."""
+
+
+class Refused(Exception):
+    """The workload says that this machine cannot do what it was told."""
 
 
 class Child:
@@ -115,6 +123,8 @@ class Programs:
             child.wait_for(r"ready pid=\d+", 60)
         except Timeout:
             child.kill()
+            if child.process.returncode in REFUSALS:
+                raise Refused(child.text("err").strip()) from None
             raise
         return child
 

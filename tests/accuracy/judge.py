@@ -112,7 +112,7 @@ def judge_injected(injected, gaps):
         if verdict != "right":
             finding = Finding(verdict, f"{injected.name} #{injected.number}, {injected.cause or 'idle'}"
                               f" at {injected.start} for {intervals.length(injected.span) / 1e6:.3f} ms,"
-                              f" culprit {injected.culprit}: {why}", tuple(touching))
+                              f" culprits {injected.culprits}: {why}", tuple(touching))
         return Judgement(injected, verdict, error, finding)
 
     if not injected.cause:  # nothing was outstanding: idle, not a gap
@@ -131,9 +131,10 @@ def judge_injected(injected, gaps):
         short = wanted - explained
         return judged("unexplained" if short > 0 and 2 * unexplained > short else "wrong", error,
                       f"{explained / 1e6:.3f} ms of {injected.cause} in the ledger")
-    if not any(names(detail, injected.culprit) for part, detail in found
-               if intervals.overlaps(part, window)):
-        return judged("wrong", error, "the culprit is not named")
+    for culprit in injected.culprits:
+        if not any(names(detail, culprit) for part, detail in found
+                   if intervals.overlaps(part, window)):
+            return judged("wrong", error, f"{culprit} is not named")
     if not any(verdict_stands(gap, injected) for gap in touching):
         return judged("wrong", error, "no verdict says so")
     return judged("right", error)

@@ -13,7 +13,7 @@ class Injected:
     tid: int
     start: int
     end: int
-    culprit: dict  # what a verdict must name
+    culprits: tuple  # what the ledger must name: each the members of a report's detail
 
     @property
     def span(self):
@@ -39,6 +39,13 @@ class Truth:
     polling_end: dict  # tid: the last poll
 
 
+def culprits(record):
+    """What a disturbance record says must be named: its culprit, and each of several tasks."""
+    tasks = record.get("facts", {}).get("tasks", [])
+    return (record["culprit"], *({"task": {key: task[key] for key in ("comm", "pid", "tid")}}
+                                 for task in tasks))
+
+
 def read(path):
     truth = Truth([], [], {})
     with open(path, encoding="utf-8") as file:
@@ -49,7 +56,7 @@ def read(path):
                 cause = "" if record["cause"] == "idle" else record["cause"]
                 truth.injected.append(Injected(record["name"], len(truth.injected) + 1, cause,
                                                record["tid"], start, start + record["duration_ns"],
-                                               record["culprit"]))
+                                               culprits(record)))
             elif record["type"] == "gap":
                 start = record["start_mono_ns"]
                 truth.gaps.append(LoggedGap(record["kind"], record["tid"], start,

@@ -27,9 +27,9 @@ def gap(segments, start=100 * MS, kind="between_polls", tid=TID, verdict=None):
             "verdict": {"cause": cause, "text": cause}, "segments": ledger}
 
 
-def injected(cause="preemption", start=100 * MS, milliseconds=5, culprit=None):
-    return truth_log.Injected("fifo", 1, cause, TID, start, start + milliseconds * MS,
-                              {"task": {"comm": "hog"}} if culprit is None else culprit)
+def injected(cause="preemption", start=100 * MS, milliseconds=5,
+             culprits=({"task": {"comm": "hog"}},)):
+    return truth_log.Injected("fifo", 1, cause, TID, start, start + milliseconds * MS, culprits)
 
 
 HOG = {"task": {"comm": "hog", "tid": 9}}
@@ -70,6 +70,12 @@ class JudgeInjected(unittest.TestCase):
     def test_culprit_not_named(self):
         self.assertEqual(self.verdict(gap([("preemption", 5, {"task": {"comm": "other"}})])), "wrong")
         self.assertEqual(self.verdict(gap([("preemption", 5, {})])), "wrong")
+
+    def test_every_culprit_must_be_named(self):
+        culprits = {"task": {"comm": "hog"}}, {"task": {"comm": "other"}}
+        both = gap([("preemption", 2, HOG), ("preemption", 3, {"task": {"comm": "other"}})])
+        self.assertEqual(self.verdict(both, culprits=culprits), "right")
+        self.assertEqual(self.verdict(gap([("preemption", 5, HOG)]), culprits=culprits), "wrong")
 
     def test_verdict_must_say_so(self):
         self.assertEqual(self.verdict(gap([("preemption", 5, HOG)], verdict="application")), "wrong")
