@@ -26,16 +26,32 @@ struct Entry {
 const std::vector<Entry>& catalog() {
   static const std::vector<Entry> entries{
       {"fifo", make_fifo, "a SCHED_FIFO task preempts", {{"priority", {}}}},
+      {"ordinary", make_ordinary, "three SCHED_OTHER tasks preempt, one after the other"},
       {"kworker", make_kworker, "a kernel worker preempts (BPF work queue)"},
       {"irq", make_irq, "a long interrupt (BPF program run by an IPI)"},
+      {"irq-device", make_irq_device, "a long handler of the disk's interrupt"},
       {"softirq", make_softirq, "a long HRTIMER softirq (BPF timer)"},
       {"ipi-storm", make_ipi_storm, "a chain of short irq_work interrupts"},
+      {"minor-faults", make_minor_faults, "the loop touches pages that were given back"},
+      {"major-faults", make_major_faults, "the loop touches pages of a file that is on disk"},
+      {"syscalls",
+       make_syscalls,
+       "one long system call in the loop, or many short ones",
+       {{"variant", {"long", "storm"}}}},
       {"sleep", make_sleep, "the loop sleeps"},
       {"futex", make_futex, "the loop waits for a mutex that another thread holds"},
       {"stop", make_stop, "SIGSTOP and SIGCONT from another process"},
+      {"quota", make_quota, "the CFS quota of a cgroup of its own throttles"},
+      {"rt-throttle",
+       make_rt_throttle,
+       "real-time throttling (--policy fifo)",
+       {{"mechanism", {"auto", "group", "fair-server"}}}},
+      {"reg-mr", make_reg_mr, "ibv_reg_mr of a large buffer in the loop"},
+      {"verbs", make_verbs, "ibv_create_qp, ibv_modify_qp, ibv_destroy_qp in the loop"},
       {"compute", make_compute, "the loop computes"},
       {"late", make_late, "completions are held back (soft adapter)"},
       {"idle", make_idle, "nothing is posted"},
+      {"errors", make_errors, "thousands of receives are flushed with errors at once"},
   };
   return entries;
 }

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <new>
 
 #include "tools/workload/monotonic.h"
 #include "tools/workload/shared_futex.h"
@@ -20,8 +18,6 @@
 namespace pollgap::workload {
 namespace {
 
-constexpr size_t capacity = 1U << 16;
-
 void sleep_to(uint64_t mono_ns) {
   const timespec time = to_timespec(mono_ns);
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, nullptr) == EINTR) {
@@ -29,22 +25,6 @@ void sleep_to(uint64_t mono_ns) {
 }
 
 }  // namespace
-
-struct HelperProcess::Shared {
-  std::atomic<uint32_t> set_up{0};  // 1: ready, 2: failed, see error
-  std::atomic<uint32_t> begun{0};
-  // With finish_occurrence the process must not be killed in the middle of a body: once ending is
-  // set no body starts any more.
-  std::atomic<uint32_t> ending{0};
-  std::atomic<uint32_t> in_body{0};
-  Schedule schedule;
-  ExitCode error_code = ExitCode::other;
-  char error[256] = {};
-  std::atomic<uint64_t> count{0};
-  Occurrence occurrences[capacity];
-};
-
-void HelperProcess::Unmap::operator()(Shared* shared) const { munmap(shared, sizeof *shared); }
 
 HelperProcess::~HelperProcess() { end(); }
 
@@ -92,12 +72,6 @@ void HelperProcess::child_main(Shared& shared, const Setup& setup, const Body& b
 }
 
 Status HelperProcess::spawn(const Setup& setup, Body body) {
-  void* const memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
-                            MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (memory == MAP_FAILED) {
-    return Error{ExitCode::other, fmt::format("mmap for {}: {}", setup.comm, std::strerror(errno))};
-  }
-  shared_.reset(new (memory) Shared);
   setup_ = setup;
   const pid_t parent = getpid();
   const pid_t pid = fork();
@@ -127,7 +101,6 @@ void HelperProcess::end() {
 }
 
 std::span<const Occurrence> HelperProcess::occurrences() const {
-  if (!shared_) return {};
   return {shared_->occurrences,
           std::min<size_t>(capacity, shared_->count.load(std::memory_order_acquire))};
 }

@@ -8,13 +8,13 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
 
 #include "probes/result.h"
 #include "tools/workload/disturbance_spec.h"
 #include "tools/workload/options.h"
+#include "tools/workload/shared_memory.h"
 #include "tools/workload/truth_log.h"
 
 namespace pollgap::workload {
@@ -51,9 +51,19 @@ class HelperProcess {
   std::span<const Occurrence> occurrences() const;
 
  private:
-  struct Shared;
-  struct Unmap {
-    void operator()(Shared* shared) const;
+  static constexpr size_t capacity = 1U << 14;
+  struct Shared {
+    std::atomic<uint32_t> set_up{0};  // 1: ready, 2: failed, see error
+    std::atomic<uint32_t> begun{0};
+    // With finish_occurrence the process must not be killed in the middle of a body: once ending is
+    // set no body starts any more.
+    std::atomic<uint32_t> ending{0};
+    std::atomic<uint32_t> in_body{0};
+    Schedule schedule;
+    ExitCode error_code = ExitCode::other;
+    char error[256] = {};
+    std::atomic<uint64_t> count{0};
+    Occurrence occurrences[capacity];
   };
   static bool wait_for_occurrence(Shared& shared, const Setup& setup, uint32_t& seen);
   [[noreturn]] static void child_main(Shared& shared, const Setup& setup, const Body& body,
@@ -62,7 +72,7 @@ class HelperProcess {
   Setup setup_;
   pid_t pid_ = -1;
   pid_t killed_ = -1;
-  std::unique_ptr<Shared, Unmap> shared_;
+  SharedMemory<Shared> shared_;
 };
 
 }  // namespace pollgap::workload

@@ -18,6 +18,7 @@ namespace pollgap::workload {
 namespace {
 
 constexpr size_t gap_capacity = 1U << 16;
+constexpr size_t storm_capacity = 1U << 12;
 
 // ---- the three ways to poll: each call of poll() is one poll, stamped around the provider's ----
 
@@ -109,7 +110,9 @@ Poller::Poller(const Options& options, const TscClock& clock, int cpu, unsigned 
                  .stall_ticks = clock.ticks_in(options.stall_threshold_ns)},
                 gap_capacity),
       ns_per_tick_(1 / clock.ticks_per_ns()),
-      think_ticks_(clock.ticks_in(options.think_ns)) {}
+      think_ticks_(clock.ticks_in(options.think_ns)) {
+  storm_polls_.reserve(storm_capacity);
+}
 
 Poller::~Poller() { stop(); }
 
@@ -180,12 +183,14 @@ void Poller::loop(Style style) {
     const int count = style.poll(entry, exit);
     if (count < 0) return fail(fmt::format("the poll function returned {}", count));
     uint32_t signaled_sends = 0;
+    uint64_t storm = 0;
     for (int i = 0; i < count; ++i) {
       const ibv_wc& wc = wc_[static_cast<size_t>(i)];
-      signaled_sends += account(wc.wr_id, wc.status);
+      signaled_sends += account(wc.wr_id, wc.status, storm);
     }
     detector_.polled(entry, exit, static_cast<uint32_t>(count), signaled_sends, waited);
     count_poll(entry, exit);
+    if (storm != 0) count_storm(entry, exit, storm);
     if (!failure_.empty()) return;
     waited = count == 0 && style.wait();
     if (think_ticks_ != 0) {
@@ -215,11 +220,11 @@ void Poller::fill() {
 }
 
 // Returns 1 if this was the completion of a signaled send.
-uint32_t Poller::account(uint64_t wr_id, ibv_wc_status status) {
+uint32_t Poller::account(uint64_t wr_id, ibv_wc_status status, uint64_t& storm) {
   ++completions_;
   const Request kind = request_kind(wr_id);
   if (kind == Request::storm) {
-    ++storm_completions_;
+    ++storm;
     return 0;
   }
   if (status != IBV_WC_SUCCESS) {
@@ -245,6 +250,11 @@ void Poller::count_poll(uint64_t entry, uint64_t exit) {
   }
   last_entry_ = entry;
   last_exit_ = exit;
+}
+
+void Poller::count_storm(uint64_t entry, uint64_t exit, uint64_t completions) {
+  storm_completions_.store(storm_completions() + completions, std::memory_order_relaxed);
+  if (storm_polls_.size() < storm_capacity) storm_polls_.push_back({entry, exit, completions});
 }
 
 void Poller::pause_posting(uint64_t length_ticks, PauseListener* listener) {

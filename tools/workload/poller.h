@@ -47,6 +47,13 @@ class PauseListener {
 
 class Poller {
  public:
+  // A poll that returned completions of storm requests.
+  struct StormPoll {
+    uint64_t entry_ticks;
+    uint64_t exit_ticks;
+    uint64_t completions;
+  };
+
   // on_failure: called once, from the polling thread, when it cannot go on.
   Poller(const Options& options, const TscClock& clock, int cpu, unsigned index,
          std::unique_ptr<Endpoint> endpoint, int wc_entries, std::function<void()> on_failure);
@@ -75,7 +82,9 @@ class Poller {
   const Histogram& interval_ns() const { return interval_ns_; }
   uint64_t polls() const { return polls_; }
   uint64_t completions() const { return completions_; }
-  uint64_t storm_completions() const { return storm_completions_; }
+  // Of storm requests, so far. Thread-safe.
+  uint64_t storm_completions() const { return storm_completions_.load(std::memory_order_relaxed); }
+  const std::vector<StormPoll>& storm_polls() const { return storm_polls_; }
   uint64_t posted() const { return posted_; }
   uint64_t last_poll_ticks() const { return last_exit_; }
   const std::string& failure() const { return failure_; }  // empty: none
@@ -88,8 +97,9 @@ class Poller {
   void run_due_actions(uint64_t now);
   void fill();
   void pause_step(uint64_t now);
-  uint32_t account(uint64_t wr_id, ibv_wc_status status);
+  uint32_t account(uint64_t wr_id, ibv_wc_status status, uint64_t& storm);
   void count_poll(uint64_t entry, uint64_t exit);
+  void count_storm(uint64_t entry, uint64_t exit, uint64_t completions);
   void fail(const std::string& what);
 
   const Options& options_;
@@ -106,7 +116,8 @@ class Poller {
   uint64_t think_ticks_;
   uint64_t polls_ = 0;
   uint64_t completions_ = 0;
-  uint64_t storm_completions_ = 0;
+  std::atomic<uint64_t> storm_completions_{0};  // written by the thread alone
+  std::vector<StormPoll> storm_polls_;
   uint64_t posted_ = 0;   // sends
   uint64_t retired_ = 0;  // sends known to have completed
   uint64_t last_entry_ = 0;

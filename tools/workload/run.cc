@@ -25,6 +25,7 @@ namespace {
 
 constexpr const char* soft_device = "mlx5_0";
 constexpr const char* soft_device_comm = "soft-hca";
+constexpr int soft_name_tries = 500;
 constexpr uint64_t soft_least_delay_ns = 10 * ns_per_us;
 constexpr int soft_device_priority = 10;
 constexpr uint64_t wait_step_ns = 10 * ns_per_ms;
@@ -65,7 +66,10 @@ void make_punctual(const Options& options) {
   if (options.soft_spin || options.completion_delay_ns < soft_least_delay_ns) return;
   sched_param parameters{};
   parameters.sched_priority = soft_device_priority;
-  const std::optional<pid_t> tid = find_thread(soft_device_comm);
+  std::optional<pid_t> tid;
+  for (int i = 0; i < soft_name_tries && !(tid = find_thread(soft_device_comm)); ++i) {
+    usleep(1000);  // it has not named itself yet
+  }
   if (tid) (void)sched_setscheduler(*tid, SCHED_FIFO, &parameters);  // only less punctual without
 }
 
@@ -156,7 +160,7 @@ Status Run::open_device() {
       VerbsDevice::open(soft ? soft_device : options_.device, options_.gid_index);
   if (!opened) return opened.error();
   device_ = std::move(*opened);
-  if (soft) make_punctual(options_);  // it has served the open, so it has its name
+  if (soft) make_punctual(options_);
   return std::nullopt;
 }
 

@@ -7,7 +7,7 @@
 
 #include <bpf/bpf_tracing.h>
 
-int irq_number = -1;
+int irq_number;
 __u32 irq_cpu;
 __u64 armed_length_ns; /* 0: not armed */
 

@@ -2,11 +2,14 @@
 // Other tasks take the polling core.
 #include <fmt/format.h>
 
+#include <array>
 #include <charconv>
 
 #include "tools/workload/disturbances/catalog.h"
 #include "tools/workload/helper_process.h"
 #include "tools/workload/monotonic.h"
+#include "tools/workload/shared_futex.h"
+#include "tools/workload/shared_memory.h"
 
 namespace pollgap::workload {
 namespace {
@@ -67,8 +70,93 @@ class Fifo final : public Disturbance {
   HelperProcess hog_;
 };
 
+constexpr size_t chain_links = 3;
+
+// Ordinary tasks that take the core one after the other, each woken by the one before it. Their
+// nice value is the lowest, so that the polling thread's turn does not come in between: under EEVDF
+// a task of nice -20 has 87 times the weight of one of nice 0, and keeps its claim for as much
+// longer.
+class Ordinary final : public Disturbance {
+ public:
+  using Disturbance::Disturbance;
+  ~Ordinary() override { end(); }
+
+  Status spawn(const Options& options) override {
+    if (options.policy != Policy::other) {
+      return refusal("ordinary tasks never get a core from a real-time thread: use --policy other",
+                     ExitCode::usage);
+    }
+    for (size_t link = 0; link < chain_links; ++link) {
+      Status error = tasks_[link].spawn({.comm = comm(link),
+                                         .cpu = victim_cpu(options),
+                                         .policy = Policy::other,
+                                         .priority = lowest_nice,
+                                         .on_change_of = link == 0 ? nullptr : &chain_->turn[link]},
+                                        [this, link] { return run(link); });
+      if (error) return refusal(error->message, error->code);
+    }
+    return std::nullopt;
+  }
+  Status prepare(Environment&) override { return std::nullopt; }
+  Status begin(uint64_t first_ns) override {
+    for (HelperProcess& task : tasks_) task.begin(schedule(first_ns));
+    return std::nullopt;
+  }
+  void end() override {
+    for (HelperProcess& task : tasks_) task.end();
+  }
+  void report(const Environment& environment, TruthLog& log) override {
+    const size_t complete = tasks_.back().occurrences().size();
+    for (size_t i = 0; i < complete; ++i) {
+      nlohmann::ordered_json ran = nlohmann::ordered_json::array();
+      for (size_t link = 0; link < chain_links; ++link) {
+        const Occurrence& part = tasks_[link].occurrences()[i];
+        nlohmann::ordered_json entry = task(comm(link), tasks_[link].pid());
+        entry["start_mono_ns"] = part.start_ns;
+        entry["duration_ns"] = part.end_ns - part.start_ns;
+        ran.push_back(std::move(entry));
+      }
+      const Occurrence whole{tasks_.front().occurrences()[i].start_ns,
+                             tasks_.back().occurrences()[i].end_ns};
+      log_occurrence(environment, log, "preemption", whole,
+                     {{"task", {{"comm", comm_prefix}}}, {"policy", "SCHED_OTHER"}},
+                     {{"tasks", std::move(ran)}});
+    }
+  }
+
+ private:
+  static constexpr const char* comm_prefix = "pg-ordinary-";
+  static constexpr int lowest_nice = -20;
+
+  struct Chain {
+    uint64_t start_ns;  // of this occurrence; written by the first, read by those it wakes
+    std::atomic<uint32_t> turn[chain_links];
+  };
+
+  static std::string comm(size_t link) { return comm_prefix + std::to_string(link); }
+
+  // In the helper process: its part of the length, then it wakes the next.
+  Occurrence run(size_t link) {
+    const uint64_t start = monotonic_ns();
+    if (link == 0) chain_->start_ns = start;
+    const uint64_t until = chain_->start_ns + spec().length_ns * (link + 1) / chain_links;
+    const Occurrence part = spin_for(until > start ? until - start : 0);
+    if (link + 1 < chain_links) {
+      std::atomic<uint32_t>& next = chain_->turn[link + 1];
+      futex_store(next, next + 1);
+    }
+    return part;
+  }
+
+  SharedMemory<Chain> chain_;
+  std::array<HelperProcess, chain_links> tasks_;
+};
+
 }  // namespace
 
+DisturbancePtr make_ordinary(const DisturbanceSpec& spec, unsigned index) {
+  return std::make_unique<Ordinary>(spec, index);
+}
 DisturbancePtr make_fifo(const DisturbanceSpec& spec, unsigned index) {
   return std::make_unique<Fifo>(spec, index);
 }

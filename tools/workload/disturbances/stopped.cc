@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The process is stopped by a signal, and continued. The signals come from another process: one
 // that sends SIGSTOP to its own process does not live to continue it.
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
+
+#include <cstring>
+#include <string>
 
 #include "tools/workload/disturbances/catalog.h"
 #include "tools/workload/helper_process.h"
@@ -14,14 +19,29 @@ namespace {
 constexpr const char* stopper_comm = "pg-stopper";
 constexpr int stopper_priority = 20;
 
-Occurrence stop_for(pid_t pid, uint64_t length_ns) {
-  const uint64_t start = monotonic_ns();
+// The state letter of a thread of another process: "R", "T", ... (proc(5), stat). 0: it is gone.
+char state_of(int stat_fd) {
+  char text[64] = {};
+  if (pread(stat_fd, text, sizeof text - 1, 0) <= 0) return 0;
+  const char* const name_end = std::strrchr(text, ')');
+  return name_end == nullptr ? '\0' : name_end[2];
+}
+
+// The thread stops only when it, or a thread that was asked before it, has got round to the signal:
+// so it is watched. The length counts from when it has stopped.
+Occurrence stop_for(pid_t pid, pid_t tid, uint64_t length_ns) {
+  const std::string path = fmt::format("/proc/{}/task/{}/stat", pid, tid);
+  const int stat_fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   kill(pid, SIGSTOP);
+  for (char state = 'R'; state != 'T' && state != 0;) state = state_of(stat_fd);
+  const uint64_t start = monotonic_ns();
   const timespec until = to_timespec(start + length_ns);
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) != 0) {
   }
   kill(pid, SIGCONT);
-  return {start, monotonic_ns()};
+  const uint64_t end = monotonic_ns();
+  close(stat_fd);
+  return {start, end};
 }
 
 class Stop final : public Disturbance {
@@ -32,17 +52,22 @@ class Stop final : public Disturbance {
   Status spawn(const Options& options) override {
     const pid_t pid = getpid();
     const uint64_t length_ns = spec().length_ns;
-    Status error = stopper_.spawn({.comm = stopper_comm,
-                                   .cpu = options.other_cpu,
-                                   .policy = Policy::fifo,
-                                   .priority = stopper_priority,
-                                   .finish_occurrence = true},
-                                  [pid, length_ns] { return stop_for(pid, length_ns); });
+    Status error =
+        stopper_.spawn({.comm = stopper_comm,
+                        .cpu = options.other_cpu,
+                        .policy = Policy::fifo,
+                        .priority = stopper_priority,
+                        .finish_occurrence = true},
+                       [this, pid, length_ns] { return stop_for(pid, *victim_tid_, length_ns); });
     if (error) return refusal(error->message, error->code);
     return std::nullopt;
   }
-  Status prepare(Environment&) override { return std::nullopt; }
+  Status prepare(Environment& environment) override {
+    victim_poller_ = &victim(environment);
+    return std::nullopt;
+  }
   Status begin(uint64_t first_ns) override {
+    *victim_tid_ = victim_poller_->tid();
     stopper_.begin(schedule(first_ns));
     return std::nullopt;
   }
@@ -60,6 +85,8 @@ class Stop final : public Disturbance {
   }
 
  private:
+  const Poller* victim_poller_ = nullptr;
+  SharedMemory<pid_t> victim_tid_;
   HelperProcess stopper_;
 };
 
