@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -18,11 +19,7 @@ namespace pollgap {
 void CaptureReader::FreeContext::operator()(ZSTD_DCtx_s* context) const { ZSTD_freeDCtx(context); }
 
 CaptureReader::CaptureReader(std::string path, int fd)
-    : path_(std::move(path)),
-      fd_(fd),
-      context_(ZSTD_createDCtx()),
-      block_(CaptureFormat::kMaxBlockBytes),
-      compressed_(ZSTD_compressBound(CaptureFormat::kMaxBlockBytes)) {}
+    : path_(std::move(path)), fd_(fd), context_(ZSTD_createDCtx()) {}
 
 CaptureReader::CaptureReader(CaptureReader&& other) noexcept
     : path_(std::move(other.path_)),
@@ -134,11 +131,14 @@ Status CaptureReader::read_block() {
     finished_ = true;
     return {};
   }
-  if (frame_bytes == 0 || frame_bytes > compressed_.size() || record_bytes == 0 ||
-      record_bytes > block_.size()) {
+  if (frame_bytes == 0 || frame_bytes > ZSTD_compressBound(CaptureFormat::kMaxBlockBytes) ||
+      record_bytes == 0 || record_bytes > CaptureFormat::kMaxBlockBytes) {
     return damaged(block_offset_, "a block of " + std::to_string(frame_bytes) + " bytes for " +
                                       std::to_string(record_bytes) + " bytes of records");
   }
+  // Both lengths are bounded by now: the buffers stay small whatever the file claims.
+  compressed_.resize(std::max<size_t>(compressed_.size(), frame_bytes));
+  block_.resize(std::max<size_t>(block_.size(), record_bytes));
   const Result<size_t> got = read_up_to(compressed_.data(), frame_bytes);
   if (!got) {
     return got.error();

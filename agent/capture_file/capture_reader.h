@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a capture file. The file is input that may be damaged or made up: nothing is believed
-// before it is checked, and memory does not depend on what the file claims.
+// before it is checked, and no claim of the file makes it take more than a few MiB of memory.
 #pragma once
 
 #include <cstddef>

@@ -18,7 +18,7 @@ class HistoryLimits {
   // No gap that a person still asks about lasts longer with thousands of events in it; one that
   // does (a thread stopped for an hour) is explained by a single record that is kept.
   static constexpr uint64_t kHorizonNs = 120'000'000'000;
-  static constexpr size_t kMaxRecords = 1 << 16;
+  static constexpr size_t kMaxRecords = 1 << 15;
   // A record may be written a little after one that ended later (an interrupt between reading the
   // clock and reserving the record). One that comes later than this many others is refused.
   static constexpr size_t kMaxDisplacement = 1024;

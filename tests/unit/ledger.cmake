@@ -3,12 +3,14 @@
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
-add_library(ledger_stream STATIC ledger_stream.cc)
+add_library(ledger_stream STATIC ledger_random_stream.cc ledger_stream.cc)
 target_link_libraries(ledger_stream PUBLIC pollgap_ledger GTest::gtest)
 
 add_executable(ledger_test
+  ledger_capture_file_test.cc
   ledger_off_cpu_test.cc
   ledger_on_cpu_test.cc
+  ledger_property_test.cc
   ledger_stream_test.cc)
-target_link_libraries(ledger_test PRIVATE ledger_stream GTest::gtest_main)
-gtest_discover_tests(ledger_test DISCOVERY_MODE PRE_TEST PROPERTIES LABELS unit)
+target_link_libraries(ledger_test PRIVATE ledger_stream pollgap_capture_file GTest::gtest_main)
+gtest_discover_tests(ledger_test DISCOVERY_MODE PRE_TEST PROPERTIES LABELS unit TIMEOUT 300)

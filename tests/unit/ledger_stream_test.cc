@@ -206,8 +206,8 @@ TEST(Stream, SessionsThatAreNotAsExpectedAreIgnored) {
 
 TEST(Stream, HistoryThatNoLongerFitsIsSaid) {
   EvidenceStream stream;
-  for (uint64_t i = 0; i < 70'000; ++i) {
-    stream.add(vector_irq(EV_VECTOR_LOCAL_TIMER, i * 100, i * 100 + 50));
+  for (uint64_t i = 0; i < 40'000; ++i) {
+    stream.add(vector_irq(EV_VECTOR_LOCAL_TIMER, i * 200, i * 200 + 100));
   }
   SessionFacts facts;
   const std::vector<Gap> gaps = correlate(stream.add(between(8_ms)), &facts);
