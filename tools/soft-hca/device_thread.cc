@@ -3,6 +3,7 @@
 
 #include <sched.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -69,7 +70,12 @@ std::string DeviceThread::start() {
            ": " + std::strerror(error);
   }
   started_ = true;
-  return "";
+  setup_.wait(kSettingUp);
+  if (setup_.load() == 0) return "";
+  stop();
+  return "cannot change the nice value of the soft adapter's thread by " +
+         std::to_string(options_.nice) +
+         " (that needs CAP_SYS_NICE): " + std::strerror(setup_.load());
 }
 
 void DeviceThread::stop() {
@@ -81,10 +87,16 @@ void DeviceThread::stop() {
   pthread_join(thread_, nullptr);
 }
 
-void* DeviceThread::entry(void* self) {
+void* DeviceThread::entry(void* argument) {
+  auto* self = static_cast<DeviceThread*>(argument);
   pthread_setname_np(pthread_self(), "soft-hca");
   prctl(PR_SET_TIMERSLACK, 1);  // or a sleep of 20 us takes 70
-  static_cast<DeviceThread*>(self)->loop();
+  // On Linux a nice value is a thread's own (nice(2), "C library/kernel differences").
+  errno = 0;
+  const bool failed = self->options_.nice != 0 && nice(self->options_.nice) == -1 && errno != 0;
+  self->setup_.store(failed ? errno : 0);
+  self->setup_.notify_one();
+  self->loop();
   return nullptr;
 }
 

@@ -18,6 +18,7 @@ class DeviceThread {
   struct Options {
     int cpu = -1;
     bool spin = true;
+    int nice = 0;
     uint64_t completion_delay_ns = 0;
   };
 
@@ -54,6 +55,8 @@ class DeviceThread {
     std::atomic<uint32_t> done{0};
   };
 
+  static constexpr int kSettingUp = -1;
+
   static void* entry(void* self);
   void loop();
   bool submit(Request* request);
@@ -65,6 +68,7 @@ class DeviceThread {
   Device device_;
   pthread_t thread_{};
   bool started_ = false;
+  std::atomic<int> setup_{kSettingUp};  // or 0, or an errno value
   std::atomic<bool> stopping_{false};
   Request closed_marker_;
   // The newest request first; closed() once no more are taken (and before the thread runs).

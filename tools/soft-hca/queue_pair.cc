@@ -64,6 +64,7 @@ void QueuePair::reset() {
   doorbells.clear();
   pending_error_ = {};
   attempts_ = {};
+  transferred = 0;
   observed_producer_ = 0;
 }
 
@@ -99,6 +100,7 @@ int QueuePair::modify(const ib_uverbs_modify_qp& change) {
 void QueuePair::fail(const WorkError& error) {
   attributes_.qp_state = attributes_.cur_qp_state = IBV_QPS_ERR;
   pending_error_ = error;
+  transferred = 0;
 }
 
 WorkError QueuePair::take_pending_error() { return std::exchange(pending_error_, {}); }

@@ -110,6 +110,7 @@ class QueuePair {
   SendQueue send_queue;
   ReceiveQueue receive_queue;
   DoorbellLog doorbells;
+  uint64_t transferred = 0;  // bytes of the request at the head of the send queue, so far
 
  private:
   void reset();

@@ -23,7 +23,7 @@ constexpr char kSysfsVariable[] = "SYSFS_PATH";
 // exits. `uverbs` then answers EIO, as the kernel does for a device that was unplugged.
 struct Adapter {
   explicit Adapter(const Options& options)
-      : thread({options.cpu, options.spin, options.completion_delay_ns}),
+      : thread({options.cpu, options.spin, options.nice, options.completion_delay_ns}),
         uverbs(&thread, options.registration_ns_per_page) {}
   DeviceThread thread;
   Uverbs uverbs;

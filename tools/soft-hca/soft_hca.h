@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A soft mlx5 adapter in this process: the distribution's unmodified libibverbs and libmlx5 run on
 // it. Linked into a program, it does nothing until start(); then the libc calls that libibverbs
-// makes to find and drive a device (open, stat, ioctl, mmap, close) are answered here, and a device
-// thread plays the adapter. All functions are thread-safe; times are nanoseconds.
+// makes to find and drive a device (open, openat, stat, ioctl, mmap, close, socket) are answered
+// here, and a device thread plays the adapter. All functions are thread-safe; times are
+// nanoseconds.
+//
+// There is one device with one InfiniBand port, and reliable connections between queue pairs of
+// this process: send (inline, immediate), RDMA write (immediate) and read; plain and extended CQs,
+// completion channels, CQ resizing; up to 4194303 CQEs a CQ and 32768 requests a queue.
+// Retransmission and receiver-not-ready timers run as the queue pair's attributes say. What is not
+// provided is refused with the kernel's or the adapter's error.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +18,29 @@
 namespace pollgap::soft_hca {
 
 struct Options {
-  int cpu = -1;                      // of the device thread; -1: anywhere
-  bool spin = true;                  // the device thread spins (else sleeps ~20 us between rounds)
-  uint64_t completion_delay_ns = 0;  // from doorbell to CQE, every completion
+  int cpu = -1;      // of the device thread; -1: anywhere
+  bool spin = true;  // the device thread spins (else sleeps ~20 us between rounds)
+  uint64_t completion_delay_ns =
+      0;  // from doorbell to CQE, all but flush errors, which come at once
   uint64_t registration_ns_per_page = 0;  // ibv_reg_mr spends this per 4 KiB page, besides pinning
+  int nice =
+      0;  // added to the device thread's: below 0 (needs CAP_SYS_NICE) others disturb it less
 };
 
-// Makes the device "mlx5_0" appear. Call once, before any verbs call. Returns an empty string, or
-// one line saying what failed.
+// Makes the device "mlx5_0" appear, and hides real ones from this process. Call once, before any
+// verbs call. Returns an empty string, or one line saying what failed.
 std::string start(const Options& options);
 
-// Ends the device thread and removes what start() left on disk. Also runs at exit.
+// Ends the device thread and removes what start() left on disk; verbs calls then fail with EIO.
+// Also runs at exit. What a killed process left on disk is removed by the next start().
 void stop();
 
-// Changes completion_delay_ns from now on.
+// Changes completion_delay_ns for what is posted from now on. Each queue pair keeps its order.
 void set_completion_delay(uint64_t delay_ns);
 
-// No CQE is written to any CQ until `duration_ns` from now; those that fell due are written then.
-// Returns the CLOCK_MONOTONIC time at which delivery resumes.
+// No CQE is written to any CQ until `duration_ns` from now; those that fell due are written then,
+// and become visible together, CQ by CQ. A hold does not shorten an earlier one. Returns the
+// CLOCK_MONOTONIC time at which delivery resumes; no CQE is written between this return and then.
 uint64_t hold_completions(uint64_t duration_ns);
 
 // Puts the QP into the error state; all its posted receives and unfinished sends complete with
@@ -36,7 +48,9 @@ uint64_t hold_completions(uint64_t duration_ns);
 // syndrome and vendor error (0x15 retry exceeded, 0x16 RNR exceeded, ...) comes before them, for
 // the oldest unfinished send, if there is one. The CQEs are written newest first, so that a poller
 // sees none of them until all are there: one poll with a large enough array then handles the storm.
-// Returns how many CQEs were written, or -1: no such QP.
+// While completions are held they are written when the hold ends, those of several QPs together.
+// Returns how many CQEs were (or will be) written, or -1: no such QP. A QP in RESET, which has
+// nothing posted, stays there: 0.
 int64_t fail_qp(uint32_t qp_num, uint8_t first_syndrome, uint8_t vendor_err);
 
 }  // namespace pollgap::soft_hca

@@ -39,6 +39,30 @@ uint32_t packets(uint64_t bytes, uint8_t path_mtu) {
   return std::max<uint32_t>(1, static_cast<uint32_t>((bytes + mtu - 1) / mtu));
 }
 
+// How much is copied at a time: some 10 us worth.
+constexpr uint64_t kPartBytes = 64 << 10;
+
+// A place in a list of pieces of memory, which has more bytes than it is advanced by.
+template <typename Piece>
+class Cursor {
+ public:
+  Cursor(std::span<const Piece> pieces, uint64_t offset) : pieces_(pieces) { advance(offset); }
+
+  std::byte* data() const { return pieces_[index_].data + offset_; }
+  uint64_t contiguous() const { return pieces_[index_].length - offset_; }
+  void advance(uint64_t bytes) {
+    offset_ += bytes;
+    while (index_ < pieces_.size() && offset_ >= pieces_[index_].length) {
+      offset_ -= pieces_[index_++].length;
+    }
+  }
+
+ private:
+  std::span<const Piece> pieces_;
+  size_t index_ = 0;
+  uint64_t offset_ = 0;
+};
+
 // A program may poll the last byte of a buffer to learn that a message is there: it comes last.
 void copy_in_order(std::byte* to, const std::byte* from, uint64_t length) {
   if (length == 0) return;
@@ -48,22 +72,21 @@ void copy_in_order(std::byte* to, const std::byte* from, uint64_t length) {
 
 }  // namespace
 
-void Transport::copy(std::span<const Piece> to, std::span<const Piece> from) {
-  size_t target = 0;
-  uint64_t filled = 0;
-  for (const Piece& piece : from) {
-    for (uint64_t done = 0; done < piece.length;) {
-      const uint64_t room = to[target].length - filled;
-      const uint64_t length = std::min(room, piece.length - done);
-      copy_in_order(to[target].data + filled, piece.data + done, length);
-      done += length;
-      filled += length;
-      if (filled == to[target].length) {
-        ++target;
-        filled = 0;
-      }
-    }
+// Moves the next part of the message, and returns whether that was the last. All has been checked
+// anew before each part, so that neither a queue nor a region can vanish under it.
+bool Transport::transfer(QueuePair* qp, std::span<const Piece> to, std::span<const Piece> from) {
+  const uint64_t end = std::min(qp->transferred + kPartBytes, request_.segments.bytes);
+  Cursor source(from, qp->transferred);
+  Cursor target(to, qp->transferred);
+  while (qp->transferred < end) {
+    const uint64_t length =
+        std::min({source.contiguous(), target.contiguous(), end - qp->transferred});
+    copy_in_order(target.data(), source.data(), length);
+    source.advance(length);
+    target.advance(length);
+    qp->transferred += length;
   }
+  return end == request_.segments.bytes;
 }
 
 // A queue pair that is not ready to receive, that is connected elsewhere, or that expects another
@@ -145,6 +168,7 @@ void Transport::complete(QueuePair* qp, QueuePair* peer) {
   peer->advance_receive_psn(count);
   qp->advance_send_psn(count);
   qp->send_queue.advance(request_.blocks);
+  qp->transferred = 0;
   qp->renew_attempts();
   completions_->send_done(*qp, request_);
 }
@@ -162,7 +186,7 @@ bool Transport::send_to(QueuePair* qp, QueuePair* peer, uint64_t now_ns) {
     fail_send(qp, MLX5_CQE_SYNDROME_REMOTE_OP_ERR, kVendorRemoteOperation);
     return true;
   }
-  copy(receive_.all(), local_.all());
+  if (!transfer(qp, receive_.all(), local_.all())) return false;
   const bool immediate = request_.opcode == MLX5_OPCODE_SEND_IMM;
   completions_->receive_done(*peer, *qp, immediate ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
                              request_);
@@ -181,7 +205,7 @@ bool Transport::write_to(QueuePair* qp, QueuePair* peer, uint64_t now_ns) {
       return true;
     }
     const Piece piece{target, request_.segments.bytes};
-    copy({&piece, 1}, local_.all());
+    if (!transfer(qp, {&piece, 1}, local_.all())) return false;
   }
   if (immediate) {
     completions_->receive_done(*peer, *qp, MLX5_CQE_RESP_WR_IMM, request_);
@@ -199,7 +223,7 @@ bool Transport::read_from(QueuePair* qp, QueuePair* peer) {
       return true;
     }
     const Piece piece{source, request_.segments.bytes};
-    copy(local_.all(), {&piece, 1});
+    if (!transfer(qp, local_.all(), {&piece, 1})) return false;
   }
   complete(qp, peer);
   return true;

@@ -26,9 +26,10 @@ class Transport {
   Transport(PeerDirectory* peers, const MemoryTable* memory, CompletionWriter* completions)
       : peers_(peers), memory_(memory), completions_(completions) {}
 
-  // Carries out the send request at the head of `qp`. Returns false when it has to wait, until
-  // qp->attempts().next_ns, for its peer; the queue has not moved then. Otherwise the request is
-  // over: done, or failed with `qp` (and perhaps its peer) in the error state and flushed.
+  // Carries out the send request at the head of `qp`, or a part of it when it is big. Returns false
+  // when it is to be called again, at qp->attempts().next_ns or later; the queue has not moved
+  // then. Otherwise the request is over: done, or failed with `qp` (and perhaps its peer) in the
+  // error state and flushed.
   bool carry_out(QueuePair* qp, uint64_t now_ns);
 
  private:
@@ -60,7 +61,7 @@ class Transport {
   void complete(QueuePair* qp, QueuePair* peer);
   void fail_send(QueuePair* qp, uint8_t syndrome, uint8_t vendor);
   void fail_receive(QueuePair* qp, uint8_t syndrome, uint8_t vendor);
-  static void copy(std::span<const Piece> to, std::span<const Piece> from);
+  bool transfer(QueuePair* qp, std::span<const Piece> to, std::span<const Piece> from);
 
   PeerDirectory* peers_;
   const MemoryTable* memory_;

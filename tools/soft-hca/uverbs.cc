@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/soft-hca/uverbs.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 
 namespace pollgap::soft_hca {
@@ -32,7 +34,8 @@ bool Uverbs::is_context(int fd) {
 }
 
 void Uverbs::closing(int fd) {
-  if (!tracked(fd)) return;
+  // A child of vfork() closes its own descriptors, but in our memory.
+  if (!tracked(fd) || getpid() != owner_pid_) return;
   const std::lock_guard lock(mutex_);
   track(fd, false);
   channels_.erase(fd);  // its completion queues keep the pipe

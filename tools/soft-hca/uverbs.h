@@ -6,6 +6,7 @@
 #pragma once
 
 #include <rdma/ib_user_verbs.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -24,7 +25,9 @@ namespace pollgap::soft_hca {
 class Uverbs {
  public:
   Uverbs(DeviceThread* device, uint64_t registration_ns_per_page)
-      : device_(device), registration_ns_per_page_(registration_ns_per_page) {}
+      : device_(device),
+        registration_ns_per_page_(registration_ns_per_page),
+        owner_pid_(getpid()) {}
 
   // `fd` was opened as the device: a new context.
   void opened(int fd);
@@ -118,6 +121,7 @@ class Uverbs {
 
   DeviceThread* device_;
   const uint64_t registration_ns_per_page_;
+  const pid_t owner_pid_;
 
   static constexpr int kTrackedDescriptors = 65536;
   std::array<std::atomic<uint64_t>, kTrackedDescriptors / 64> tracked_{};
