@@ -173,11 +173,7 @@ void Poller::loop(Style style) {
   last_exit_ = read_cycles();
   while (!stop_.load(std::memory_order_relaxed)) {
     run_due_actions(last_exit_);
-    if (pause_ != nullptr) {
-      pause_step(last_exit_);
-    } else if (options_.post) {
-      fill();
-    }
+    post_or_pause();
     uint64_t entry = 0;
     uint64_t exit = 0;
     const int count = style.poll(entry, exit);
@@ -205,6 +201,16 @@ void Poller::run_due_actions(uint64_t now) {
       continue;
     action->run(*this);
     return;  // at most one between two polls, so that each has a gap of its own
+  }
+}
+
+void Poller::post_or_pause() {
+  if (pause_ != nullptr) {
+    pause_step(last_exit_);
+  } else if (!posting_allowed_.load(std::memory_order_relaxed)) {
+    drained_.store(detector_.outstanding() == 0, std::memory_order_relaxed);
+  } else if (options_.post) {
+    fill();
   }
 }
 
@@ -242,7 +248,7 @@ uint32_t Poller::account(uint64_t wr_id, ibv_wc_status status, uint64_t& storm) 
 }
 
 void Poller::count_poll(uint64_t entry, uint64_t exit) {
-  ++polls_;
+  polls_.store(polls() + 1, std::memory_order_relaxed);  // one writer: no locked instruction
   poll_ns_.add(static_cast<uint64_t>(static_cast<double>(exit - entry) * ns_per_tick_));
   if (last_entry_ != 0) {
     interval_ns_.add(

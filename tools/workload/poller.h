@@ -73,6 +73,14 @@ class Poller {
   // is posted for that long.
   void pause_posting(uint64_t length_ticks, PauseListener* listener);
 
+  // From any thread: whether sends may be posted, and whether none that is signaled is outstanding
+  // since they may not.
+  void allow_posting(bool allowed) {
+    drained_ = false;
+    posting_allowed_ = allowed;
+  }
+  bool drained() const { return drained_; }
+
   pid_t tid() const { return tid_; }
   int cpu() const { return cpu_; }
   const ibv_cq* cq() const { return endpoint_->cq(); }
@@ -80,7 +88,7 @@ class Poller {
   const GapDetector& detector() const { return detector_; }
   const Histogram& poll_ns() const { return poll_ns_; }
   const Histogram& interval_ns() const { return interval_ns_; }
-  uint64_t polls() const { return polls_; }
+  uint64_t polls() const { return polls_.load(std::memory_order_relaxed); }  // from any thread
   uint64_t completions() const { return completions_; }
   // Of storm requests, so far. Thread-safe.
   uint64_t storm_completions() const { return storm_completions_.load(std::memory_order_relaxed); }
@@ -95,6 +103,7 @@ class Poller {
   template <typename Style>
   void loop(Style style);
   void run_due_actions(uint64_t now);
+  void post_or_pause();
   void fill();
   void pause_step(uint64_t now);
   uint32_t account(uint64_t wr_id, ibv_wc_status status, uint64_t& storm);
@@ -114,7 +123,7 @@ class Poller {
   Histogram interval_ns_;  // entry to entry
   double ns_per_tick_;
   uint64_t think_ticks_;
-  uint64_t polls_ = 0;
+  std::atomic<uint64_t> polls_{0};  // written by the polling thread alone
   uint64_t completions_ = 0;
   std::atomic<uint64_t> storm_completions_{0};  // written by the thread alone
   std::vector<StormPoll> storm_polls_;
@@ -125,6 +134,8 @@ class Poller {
   PauseListener* pause_ = nullptr;
   uint64_t pause_length_ = 0;
   uint64_t pause_start_ = 0;  // 0: sends are still outstanding
+  std::atomic<bool> posting_allowed_{true};
+  std::atomic<bool> drained_{false};
   std::string failure_;
   Status setup_error_;
   pid_t tid_ = 0;

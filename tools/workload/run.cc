@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cinttypes>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -30,19 +31,23 @@ constexpr uint64_t soft_least_delay_ns = 10 * ns_per_us;
 constexpr int soft_device_priority = 10;
 constexpr uint64_t wait_step_ns = 10 * ns_per_ms;
 
-// Blocks the signals that end the run, in this thread and in those that it makes, and waits for
-// one.
-class EndSignals {
+// Blocks the signals that speak to the run, in this thread and in those that it makes, and waits
+// for one: SIGUSR2 asks how many polls there were, the others end the run.
+class RunSignals {
  public:
-  EndSignals() {
+  enum class Got { nothing, tell_polls, end };
+
+  RunSignals() {
     sigemptyset(&set_);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set_, signal);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR2}) sigaddset(&set_, signal);
     sigprocmask(SIG_BLOCK, &set_, nullptr);
   }
-  // True if one came within that time.
-  bool wait(uint64_t ns) const {
+  // What came within that time.
+  Got wait(uint64_t ns) const {
     const timespec timeout = to_timespec(ns);
-    return sigtimedwait(&set_, nullptr, &timeout) > 0;
+    const int signal = sigtimedwait(&set_, nullptr, &timeout);
+    if (signal <= 0) return Got::nothing;
+    return signal == SIGUSR2 ? Got::tell_polls : Got::end;
   }
 
  private:
@@ -118,6 +123,7 @@ class Run {
   Status disturb_until_end();
   bool wait_for_go(uint64_t end_ns) const;
   bool wait_until(uint64_t mono_ns) const;
+  void tell_polls() const;
   void end_disturbances();
   void stop_pollers();
   Environment environment() { return {options_, *clock_, *device_, pollers_}; }
@@ -127,7 +133,7 @@ class Run {
 
   const Options& options_;
   const std::string tool_options_;
-  const EndSignals signals_;
+  const RunSignals signals_;
   std::unique_ptr<TscClock> clock_;
   std::unique_ptr<TscAnchorer> anchorer_;
   std::unique_ptr<VerbsDevice> device_;
@@ -214,11 +220,22 @@ Status Run::announce() const {
   return Error{ExitCode::other, fmt::format("cannot write --ready-file {}", options_.ready_path)};
 }
 
+void Run::tell_polls() const {
+  for (const auto& poller : pollers_) {
+    const uint64_t polls = poller->polls();
+    std::printf("polls tid=%d count=%" PRIu64 " mono_ns=%" PRIu64 "\n", poller->tid(), polls,
+                monotonic_ns());
+  }
+  std::fflush(stdout);
+}
+
 // True when that time has come, false when the run is to end before.
 bool Run::wait_until(uint64_t mono_ns) const {
   for (uint64_t now = monotonic_ns(); now < mono_ns; now = monotonic_ns()) {
     if (poller_failed_) return false;
-    if (signals_.wait(std::min(wait_step_ns, mono_ns - now))) return false;
+    const RunSignals::Got got = signals_.wait(std::min(wait_step_ns, mono_ns - now));
+    if (got == RunSignals::Got::end) return false;
+    if (got == RunSignals::Got::tell_polls) tell_polls();
   }
   return !poller_failed_;
 }
