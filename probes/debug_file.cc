@@ -14,18 +14,22 @@ namespace {
 
 const std::string debug_root = "/usr/lib/debug";
 
-std::vector<std::string> candidates(const ElfImage& image, const std::string& path) {
+std::vector<std::string> candidates(const DebugFileQuery& query) {
   std::vector<std::string> paths;
-  const std::string& id = image.build_id();
+  const std::string& id = query.build_id;
   if (id.size() > 2) {
     paths.push_back(debug_root + "/.build-id/" + id.substr(0, 2) + "/" + id.substr(2) + ".debug");
   }
-  const auto& link = image.debug_link();
-  if (!link || link->file_name.find('/') != std::string::npos) return paths;
-  const std::string directory = path.substr(0, path.rfind('/') + 1);
-  paths.push_back(directory + link->file_name);
-  paths.push_back(directory + ".debug/" + link->file_name);
-  paths.push_back(debug_root + directory + link->file_name);
+  const std::string& link = query.link_name;
+  if (link.empty()) return paths;
+  const std::string directory = query.path.substr(0, query.path.rfind('/') + 1);
+  if (link.front() == '/') {
+    paths.push_back(link);
+  } else {
+    paths.push_back(directory + link);
+    paths.push_back(directory + ".debug/" + link);
+    paths.push_back(debug_root + directory + link);
+  }
   return paths;
 }
 
@@ -39,30 +43,39 @@ uint32_t file_crc(int fd) {
   return static_cast<uint32_t>(crc);
 }
 
-bool belongs_to(const ElfImage& image, int fd) {
+bool is_wanted(const DebugFileQuery& query, int fd) {
   const auto debug = ElfImage::open(FileDescriptor(fcntl(fd, F_DUPFD_CLOEXEC, 0)), "debug file");
-  if (!debug || debug->machine() != image.machine()) return false;
-  if (!image.build_id().empty()) return debug->build_id() == image.build_id();
-  return image.debug_link() && image.debug_link()->crc == file_crc(fd);
+  if (!debug) return false;
+  if (!query.build_id.empty()) return debug->build_id() == query.build_id;
+  return query.link_crc == file_crc(fd);
 }
 
 }  // namespace
 
-DebugFile find_debug_file(const ElfImage& image, const std::string& path,
-                          const FileOpener& opener) {
-  for (const std::string& candidate : candidates(image, path)) {
-    if (candidate == path) continue;
+DebugFileQuery debug_file_query(const ElfImage& image, const std::string& path) {
+  DebugFileQuery query{path, image.build_id(), {}, 0};
+  const auto& link = image.debug_link();
+  if (link && link->file_name.find('/') == std::string::npos) {
+    query.link_name = link->file_name;
+    query.link_crc = link->crc;
+  }
+  return query;
+}
+
+DebugFile find_debug_file(const DebugFileQuery& query, const FileOpener& opener) {
+  for (const std::string& candidate : candidates(query)) {
+    if (candidate == query.path) continue;
     FileDescriptor fd = opener(candidate);
-    if (fd && belongs_to(image, fd.get())) return {std::move(fd), candidate};
+    if (fd && is_wanted(query, fd.get())) return {std::move(fd), candidate};
   }
   return {};
 }
 
-DebugFile find_debug_file(const ElfImage& image, const std::string& path, const Process& process) {
-  DebugFile found = find_debug_file(
-      image, path, [&](const std::string& name) { return process.open_in_root(name); });
+DebugFile find_debug_file(const DebugFileQuery& query, const Process& process) {
+  DebugFile found =
+      find_debug_file(query, [&](const std::string& name) { return process.open_in_root(name); });
   if (found.fd) return found;
-  return find_debug_file(image, path, [](const std::string& name) {
+  return find_debug_file(query, [](const std::string& name) {
     return FileDescriptor(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   });
 }

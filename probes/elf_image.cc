@@ -11,6 +11,8 @@
 #include <iterator>
 #include <utility>
 
+#include "probes/hexadecimal.h"
+
 namespace pollgap {
 namespace {
 
@@ -247,12 +249,7 @@ void ElfImage::read_build_id() {
   const void* id = nullptr;
   const ssize_t bytes = dwelf_elf_gnu_build_id(elf_, &id);
   if (bytes <= 0 || bytes > 64) return;
-  constexpr char digits[] = "0123456789abcdef";
-  for (ssize_t i = 0; i < bytes; ++i) {
-    const uint8_t byte = static_cast<const uint8_t*>(id)[i];
-    build_id_ += digits[byte >> 4];
-    build_id_ += digits[byte & 15];
-  }
+  build_id_ = hexadecimal({static_cast<const unsigned char*>(id), static_cast<size_t>(bytes)});
 }
 
 // .gnu_debuglink: a file name, NUL, padding to 4 bytes, CRC-32 (GDB manual, Separate Debug Files).

@@ -60,17 +60,20 @@ std::vector<Mapping> places_to_look(const MemoryMap& map) {
 // or the limit is reached. Returns whether all was read.
 class Sweep {
  public:
-  Sweep(MemoryReader& memory, const MemoryMap& map, uint64_t max_bytes)
-      : memory_(memory), places_(places_to_look(map)), max_bytes_(max_bytes) {}
+  Sweep(MemoryReader& memory, const MemoryMap& map, const LiveScanOptions& options)
+      : memory_(memory), places_(places_to_look(map)), options_(options) {}
 
   template <typename Visit>
   bool run(Visit visit) {
     bytes_ = 0;
+    uint64_t span = 0;
     for (const Mapping& place : places_) {
       for (uint64_t at = place.start; at < place.end;) {
+        if (span >= options_.max_span_bytes) return false;
         const uint64_t end = at + std::min<uint64_t>(chunk_bytes, place.end - at);
+        span += end - at;
         for (const AddressRange& range : memory_.resident({at, end})) {
-          if (bytes_ >= max_bytes_) return false;
+          if (bytes_ >= options_.max_bytes) return false;
           if (!read(range, visit)) return true;
         }
         at = end;
@@ -95,7 +98,7 @@ class Sweep {
 
   MemoryReader& memory_;
   std::vector<Mapping> places_;
-  uint64_t max_bytes_;
+  const LiveScanOptions& options_;
   uint64_t bytes_ = 0;
   std::vector<uint64_t> buffer_;
 };
@@ -107,12 +110,12 @@ class Scanner {
       : memory_(memory), map_(map), open_fds_(open_fds), options_(options) {}
 
   LiveScan run() {
-    Sweep sweep(memory_, map_, options_.max_bytes);
+    Sweep sweep(memory_, map_, options_);
     bool complete = find_contexts(sweep);
     scan_.scanned_bytes = sweep.bytes();
     if (!scan_.contexts.empty()) complete = find_objects(sweep) && complete;
     if (!complete) {
-      scan_.notes.push_back("only the first " + std::to_string(options_.max_bytes >> 20) +
+      scan_.notes.push_back("only " + std::to_string(sweep.bytes() >> 20) +
                             " MiB of the process's private memory were looked through: objects "
                             "beyond were not seen");
     }

@@ -18,6 +18,8 @@ namespace pollgap {
 struct LiveScanOptions {
   // Memory to look through, at most, in each of the two passes (contexts, then what is in them).
   uint64_t max_bytes = uint64_t{4} << 30;
+  // Address space to look for resident memory in, at most: reservations can be of any size.
+  uint64_t max_span_bytes = uint64_t{64} << 30;
   size_t max_contexts = 64;
   size_t max_objects = 65536;  // CQs and QPs
 };

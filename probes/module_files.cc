@@ -13,7 +13,7 @@ Result<std::unique_ptr<ModuleFile>> load(const Process& process, const Mapping& 
   if (!image) return image.error();
   auto module = std::make_unique<ModuleFile>(
       ModuleFile{mapping, opened->path, std::move(*image), std::nullopt, {}});
-  DebugFile debug = find_debug_file(module->image, mapping.path, process);
+  DebugFile debug = find_debug_file(debug_file_query(module->image, mapping.path), process);
   if (debug.fd) {
     auto debug_image = ElfImage::open(std::move(debug.fd), debug.path);
     if (debug_image) {

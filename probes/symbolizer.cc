@@ -2,6 +2,7 @@
 #include "probes/symbolizer.h"
 
 #include <cxxabi.h>
+#include <elfutils/libdw.h>
 #include <elfutils/libdwfl.h>
 #include <fcntl.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 #include <vector>
 
 #include "probes/debug_file.h"
-#include "probes/elf_image.h"
+#include "probes/hexadecimal.h"
 #include "probes/monotonic_clock.h"
 
 namespace pollgap {
@@ -31,6 +32,44 @@ std::string demangle(const char* name) {
   std::free(demangled);  // NOLINT: __cxa_demangle allocates it with malloc
   return result;
 }
+
+// The compilation units of a module by address. Needed for code of compilers that write no
+// .debug_aranges (clang): libdwfl (before 0.191) finds no unit without it.
+class Units {
+ public:
+  explicit Units(Dwfl_Module* module) {
+    for (Dwarf_Die* unit = nullptr; units_.size() < max_units &&
+                                    (unit = dwfl_module_nextcu(module, unit, &bias_)) != nullptr;) {
+      units_.push_back(*unit);
+      Dwarf_Addr base = 0, start = 0, end = 0;
+      for (ptrdiff_t at = 0; (at = dwarf_ranges(unit, at, &base, &start, &end)) > 0;) {
+        if (start < end) ranges_.push_back({start, end, units_.size() - 1});
+      }
+    }
+    std::sort(ranges_.begin(), ranges_.end(),
+              [](const Range& a, const Range& b) { return a.start < b.start; });
+  }
+
+  // The line of an address in the process, or null.
+  Dwarf_Line* line(uint64_t address) {
+    const uint64_t wanted = address - bias_;
+    auto after =
+        std::upper_bound(ranges_.begin(), ranges_.end(), wanted,
+                         [](uint64_t value, const Range& range) { return value < range.start; });
+    if (after == ranges_.begin() || wanted >= std::prev(after)->end) return nullptr;
+    return dwarf_getsrc_die(&units_[std::prev(after)->unit], wanted);
+  }
+
+ private:
+  static constexpr size_t max_units = 1'000'000;
+  struct Range {
+    uint64_t start, end;
+    size_t unit;
+  };
+  Dwarf_Addr bias_ = 0;
+  std::vector<Dwarf_Die> units_;
+  std::vector<Range> ranges_;
+};
 
 // All mappings of one file, as libdwfl wants a module: one range.
 struct Module {
@@ -53,7 +92,8 @@ struct Symbolizer::Impl {
 
   Status read_map();
   CodeLocation find(uint64_t address);
-  void add_function_and_line(Dwfl_Module* module, uint64_t address, CodeLocation& location);
+  void add_function(Dwfl_Module* module, uint64_t address, CodeLocation& location);
+  void add_line(Dwfl_Module* module, uint64_t address, CodeLocation& location);
   Elf* open_elf(const Module& module, int& fd);
 
   // libdwfl's callbacks (libdwfl.h). The module's user data is the Module, the Impl is found
@@ -75,6 +115,7 @@ struct Symbolizer::Impl {
   MemoryMap map;
   uint64_t read_at_ns = 0;
   std::map<std::pair<std::string, uint64_t>, std::unique_ptr<Reported>> modules;
+  std::map<Dwfl_Module*, std::unique_ptr<Units>> units;
   std::vector<std::vector<std::byte>> images;  // read from memory; libelf keeps pointing into them
   std::unordered_map<uint64_t, CodeLocation> known;
 };
@@ -95,6 +136,7 @@ Status Symbolizer::Impl::read_map() {
       found.push_back({mapping, mapping.end});
     }
   }
+  units.clear();  // a module that is gone takes its units with it
   dwfl_report_begin(dwfl);
   for (const Module& module : found) {
     const std::string& path = module.mapping.path;
@@ -135,40 +177,56 @@ int Symbolizer::Impl::find_elf(Dwfl_Module* /*dwfl_module*/, void** user_data, c
   return fd;
 }
 
-int Symbolizer::Impl::find_debuginfo(Dwfl_Module* /*dwfl_module*/, void** user_data,
+// Also called for the file that several debug files share (dwz's .gnu_debugaltlink): then the
+// module's build-id is for the moment that file's, and `file_name` is the debug file's.
+int Symbolizer::Impl::find_debuginfo(Dwfl_Module* dwfl_module, void** user_data,
                                      const char* /*name*/, Dwarf_Addr /*base*/,
-                                     const char* /*file_name*/, const char* /*link_name*/,
-                                     GElf_Word /*link_crc*/, char** debug_name) {
+                                     const char* file_name, const char* link_name,
+                                     GElf_Word link_crc, char** debug_name) {
   const auto* reported = static_cast<const Reported*>(*user_data);
   if (reported == nullptr || !reported->module.mapping.is_file()) return -1;
-  const Process& process = reported->owner->process;
-  auto opened = process.open_mapped_file(reported->module.mapping);
-  if (!opened) return -1;
-  const auto image = ElfImage::open(std::move(opened->fd), reported->module.mapping.path);
-  if (!image) return -1;
-  DebugFile debug = find_debug_file(*image, reported->module.mapping.path, process);
+  DebugFileQuery query{reported->module.mapping.path, {}, {}, link_crc};
+  if (link_name != nullptr) query.link_name = link_name;
+  if (file_name != nullptr && query.link_name.find('/') != std::string::npos) {
+    query.path = file_name;
+  }
+  const unsigned char* id = nullptr;
+  GElf_Addr where = 0;
+  const int bytes = dwfl_module_build_id(dwfl_module, &id, &where);
+  if (bytes > 0) query.build_id = hexadecimal({id, static_cast<size_t>(bytes)});
+  DebugFile debug = find_debug_file(query, reported->owner->process);
   if (!debug.fd) return -1;
   *debug_name = strdup(debug.path.c_str());
   return debug.fd.release();
 }
 
-void Symbolizer::Impl::add_function_and_line(Dwfl_Module* module, uint64_t address,
-                                             CodeLocation& location) {
+void Symbolizer::Impl::add_function(Dwfl_Module* module, uint64_t address, CodeLocation& location) {
   GElf_Off within = 0;
   GElf_Sym symbol;
   const char* name =
       dwfl_module_addrinfo(module, address, &within, &symbol, nullptr, nullptr, nullptr);
   // Of a stripped file only exported functions are known: the nearest one before is another.
-  if (name != nullptr && (within == 0 || within < symbol.st_size))
+  if (name != nullptr && (within == 0 || within < symbol.st_size)) {
     location.function = demangle(name);
+  }
+}
+
+void Symbolizer::Impl::add_line(Dwfl_Module* module, uint64_t address, CodeLocation& location) {
   int line = 0;
+  const char* file = nullptr;
   if (Dwfl_Line* source = dwfl_module_getsrc(module, address)) {
-    const char* file = dwfl_lineinfo(source, nullptr, &line, nullptr, nullptr, nullptr);
-    if (file != nullptr && line > 0) {
-      location.file = file;
-      location.line = static_cast<uint32_t>(line);
+    file = dwfl_lineinfo(source, nullptr, &line, nullptr, nullptr, nullptr);
+  } else {
+    auto& known_units = units[module];
+    if (!known_units) known_units = std::make_unique<Units>(module);
+    if (Dwarf_Line* found = known_units->line(address)) {
+      file = dwarf_linesrc(found, nullptr, nullptr);
+      dwarf_lineno(found, &line);
     }
   }
+  if (file == nullptr || line <= 0) return;
+  location.file = file;
+  location.line = static_cast<uint32_t>(line);
 }
 
 CodeLocation Symbolizer::Impl::find(uint64_t address) {
@@ -181,7 +239,8 @@ CodeLocation Symbolizer::Impl::find(uint64_t address) {
   location.module = mapping->path;
   location.module_offset = address - mapping->start + mapping->offset;
   if (Dwfl_Module* module = dwfl_addrmodule(dwfl, address)) {
-    add_function_and_line(module, address, location);
+    add_function(module, address, location);
+    add_line(module, address, location);
   }
   return location;
 }

@@ -142,6 +142,18 @@ TEST_F(LiveContexts, LimitsAreKeptAndSaid) {
   EXPECT_EQ(scan_live_contexts(large, map, {Memory::command_fd}, options).contexts.size(), 1u);
 }
 
+// Reservations of terabytes, as sanitizers make, must not be walked page by page.
+TEST_F(LiveContexts, LimitOfAddressSpace) {
+  memory.reserve(uint64_t{1} << 44);
+  LiveScanOptions options;
+  options.max_span_bytes = uint64_t{1} << 30;
+  const LiveScan found = scan(options);
+  EXPECT_EQ(found.contexts.size(), 1u);  // in the heap, which comes first
+  ASSERT_EQ(found.notes.size(), 1u);
+  EXPECT_NE(found.notes[0].find("beyond"), std::string::npos);
+  EXPECT_LE(memory.resident_asked, 2 * options.max_span_bytes + (2 << 20));
+}
+
 TEST_F(LiveContexts, TooManyObjectsAreCutOff) {
   LiveScanOptions options;
   options.max_objects = 2;

@@ -4,6 +4,13 @@
 
 extern "C" {
 
+// Only its name in a debug file tells of it.
+[[gnu::noinline, gnu::visibility("hidden")]] int hidden_function(int value) {
+  asm volatile("" : "+r"(value));
+  return value + 1;
+}
+int (*address_of_hidden_function())(int) { return hidden_function; }
+
 int sink(void *a, int b, void *c);
 
 // Keeps its arguments across calls: pushes callee-saved registers first.

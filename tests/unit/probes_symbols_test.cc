@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names for addresses: of a live process, and of the kernel.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/auxv.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "probes/discovery.h"
 #include "probes/kernel_symbols.h"
 #include "probes/symbolizer.h"
 
@@ -33,6 +35,35 @@ TEST(Symbolizer, OwnFunctionWithItsLine) {
   EXPECT_EQ(location.module, process->executable());
   EXPECT_NE(location.module_offset, 0u);
   EXPECT_EQ(&symbolizer->locate(address), &location);  // kept
+}
+
+// By the debug file that .gnu_debuglink leads to, for stacks and for sites.
+TEST(Symbolizer, StrippedLibraryWithADebugFile) {
+  void* library = dlopen(POLLGAP_STRIPPED, RTLD_LAZY);
+  ASSERT_NE(library, nullptr) << dlerror();
+  using Getter = int (*(*)())(int);
+  const auto getter = reinterpret_cast<Getter>(dlsym(library, "address_of_hidden_function"));
+  ASSERT_NE(getter, nullptr);
+  const auto address = reinterpret_cast<uint64_t>(getter());
+  const auto process = Process::open(getpid());
+  ASSERT_TRUE(process);
+  auto symbolizer = Symbolizer::open(*process);
+  ASSERT_TRUE(symbolizer);
+  const CodeLocation& location = symbolizer->locate(address);
+  EXPECT_EQ(location.function, "hidden_function");
+  EXPECT_TRUE(location.file.ends_with("probes_prologues.cc")) << location.file;
+  EXPECT_GT(location.line, 0u);
+  EXPECT_EQ(location.module, POLLGAP_STRIPPED);
+
+  DiscoveryOptions options;
+  options.poll_sites = {"probes_stripped.so:hidden_function"};
+  const auto sites = discover(getpid(), options);
+  ASSERT_TRUE(sites) << sites.error().message;
+  ASSERT_EQ(sites->sites.size(), 1u);
+  EXPECT_EQ(sites->sites[0].name, "hidden_function");
+  EXPECT_EQ(sites->sites[0].function_address, address);
+  EXPECT_TRUE(sites->sites[0].found_by.back().ends_with("probes_stripped.so.debug"));
+  dlclose(library);
 }
 
 TEST(Symbolizer, LibraryVdsoAndNowhere) {

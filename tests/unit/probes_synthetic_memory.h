@@ -33,8 +33,17 @@ class SyntheticMemory : public MemoryReader {
     return bytes;
   }
 
+  // Nothing but the heap is resident.
+  std::vector<AddressRange> resident(AddressRange range) override {
+    resident_asked += range.end - range.start;
+    return range.start - heap < heap_.size() ? std::vector{range} : std::vector<AddressRange>();
+  }
+
+  void reserve(uint64_t bytes) { reserved_ = bytes; }
+
   MemoryMap map() const {
     return MemoryMap::parse(
+        (reserved_ > 0 ? line(0x100000000000, 0x100000000000 + reserved_, "rw-p", 0, "") : "") +
         line(heap, heap + heap_.size(), "rw-p", 0, "[heap]") +
         line(provider, provider + 0x10000, "r-xp", 11, "/usr/lib/libmlx5.so.1.24.44.0") +
         line(provider + 0x10000, provider + 0x20000, "rw-p", 11, "/usr/lib/libmlx5.so.1.24.44.0") +
@@ -84,6 +93,7 @@ class SyntheticMemory : public MemoryReader {
   void clear() { std::fill(heap_.begin(), heap_.end(), std::byte{0}); }
   std::vector<std::byte>& bytes() { return heap_; }
   size_t bytes_read = 0;
+  uint64_t resident_asked = 0;
 
  private:
   static std::string line(uint64_t start, uint64_t end, const std::string& permissions, int inode,
@@ -94,6 +104,7 @@ class SyntheticMemory : public MemoryReader {
     return text;
   }
   std::vector<std::byte> heap_;
+  uint64_t reserved_ = 0;
 };
 
 }  // namespace pollgap
