@@ -62,9 +62,9 @@ class Discovery {
     sites_.executable = process_.executable();
     if (Status failed = add_user_sites()) return *failed;
     add_live();
-    add_static();
     add_library("libibverbs.so", true);
     add_library("librdmacm.so", false);
+    if (!hook_tells()) add_static();
     sites_.threads = process_.threads();
     if (Status missing = check_poll_sites()) return *missing;
     return std::move(sites_);
@@ -147,6 +147,7 @@ class Discovery {
     scanned_bytes_ = scan.scanned_bytes;
     for (const std::string& text : scan.notes) note(text);
     const std::set<int> uverbs = process_.uverbs_fds();
+    saw_no_device_ = scan.complete && scan.contexts.empty() && uverbs.empty();
     for (LiveContext& context : scan.contexts) {
       const std::string from =
           "live ibv_context " + hex(context.info.address) + " of " + context.info.device +
@@ -174,6 +175,12 @@ class Discovery {
   }
 
   // ---- from the providers' files ----
+
+  // Whether to wait for a device to be opened, rather than to watch every function of every
+  // provider that libibverbs has loaded: there is no sign of an open one.
+  bool hook_tells() const {
+    return options_.wait_for_context && hook_found_ && sites_.contexts.empty() && saw_no_device_;
+  }
 
   // With a live context its provider's file only confirms; without one it is all there is.
   void add_static() {
@@ -257,7 +264,8 @@ class Discovery {
   void add_hooks(const ModuleFile& module) {
     add_exported(SiteRole::get_cq_event, module, wait_for_completion_event);
     for (const std::string_view hook : open_hooks()) {
-      if (add_exported(SiteRole::open_hook, module, hook)) return;
+      hook_found_ = add_exported(SiteRole::open_hook, module, hook);
+      if (hook_found_) return;
     }
   }
 
@@ -326,7 +334,7 @@ class Discovery {
                    who + " has not loaded libibverbs, and there is " + looked +
                        ": attach once it has opened its RDMA device" + otherwise};
     }
-    if (options_.wait_for_context) return std::nullopt;
+    if (hook_tells()) return std::nullopt;
     return Error{ExitCode::no_poll_function,
                  who + " has loaded libibverbs but opened no RDMA device: there is " + looked +
                      ", nor a poll function in the " + std::to_string(providers_seen_) +
@@ -342,6 +350,8 @@ class Discovery {
   uint64_t scanned_bytes_ = 0;
   size_t providers_seen_ = 0;
   bool libibverbs_loaded_ = false;
+  bool hook_found_ = false;
+  bool saw_no_device_ = false;
 };
 
 }  // namespace

@@ -20,7 +20,8 @@ struct DiscoveryOptions {
   LiveScanOptions scan;
   bool control_verbs = true;
   // A process that has loaded libibverbs but opened no device yet is no error: its open hooks are
-  // found, after whose calls discovery is to be repeated.
+  // found, after whose calls discovery is to be repeated. Without it the poll functions of all
+  // providers that libibverbs has loaded are sites then, or, where it has loaded none, an error.
   bool wait_for_context = false;
 };
 

@@ -25,6 +25,8 @@ constexpr size_t chunk_bytes = 1 << 20;
 // ibv_context.abi_compat of every context since verbs_context exists: __VERBS_ABI_IS_EXTENDED.
 constexpr uint64_t extended_abi = ~uint64_t{0};
 constexpr uint64_t min_verbs_context_bytes = 600, max_verbs_context_bytes = 1024;
+// Words from verbs_context.sz, just before the ibv_context, to abi_compat.
+constexpr size_t size_to_abi = 1 + offsetof(ibv_context, abi_compat) / 8;
 constexpr int max_plausible_cqe = 1 << 26;
 constexpr int max_plausible_vectors = 1 << 16;
 
@@ -33,6 +35,10 @@ T field(std::span<const std::byte> object, size_t offset) {
   T value;
   memcpy(&value, object.data() + offset, sizeof(T));
   return value;
+}
+
+bool is_context_size(uint64_t bytes) {
+  return bytes % 8 == 0 && bytes >= min_verbs_context_bytes && bytes <= max_verbs_context_bytes;
 }
 
 uint64_t pointer(std::span<const std::byte> object, size_t offset) {
@@ -111,10 +117,10 @@ class Scanner {
 
   LiveScan run() {
     Sweep sweep(memory_, map_, options_);
-    bool complete = find_contexts(sweep);
+    scan_.complete = find_contexts(sweep);
     scan_.scanned_bytes = sweep.bytes();
-    if (!scan_.contexts.empty()) complete = find_objects(sweep) && complete;
-    if (!complete) {
+    if (!scan_.contexts.empty()) scan_.complete = find_objects(sweep) && scan_.complete;
+    if (!scan_.complete) {
       scan_.notes.push_back("only " + std::to_string(sweep.bytes() >> 20) +
                             " MiB of the process's private memory were looked through: objects "
                             "beyond were not seen");
@@ -127,6 +133,8 @@ class Scanner {
     return sweep.run([&](uint64_t address, std::span<const uint64_t> words) {
       for (size_t i = 0; i < words.size(); ++i) {
         if (words[i] != extended_abi) continue;
+        // Most words of all ones are something else: seen without another read of the memory.
+        if (i >= size_to_abi && !is_context_size(words[i - size_to_abi])) continue;
         consider_context(address + 8 * i - offsetof(ibv_context, abi_compat));
         if (scan_.contexts.size() >= options_.max_contexts) return false;
       }
@@ -138,8 +146,7 @@ class Scanner {
     std::array<std::byte, 8 + sizeof(ibv_context)> bytes;  // from verbs_context.sz on
     if (memory_.read(address - 8, bytes) != bytes.size()) return;
     const auto context = std::span<const std::byte>(bytes).subspan(8);
-    const auto size = field<uint64_t>(bytes, 0);
-    if (size % 8 != 0 || size < min_verbs_context_bytes || size > max_verbs_context_bytes) return;
+    if (!is_context_size(field<uint64_t>(bytes, 0))) return;
     if (pointer(context, offsetof(ibv_context, abi_compat)) != extended_abi) return;
     const int vectors = field<int>(context, offsetof(ibv_context, num_comp_vectors));
     if (vectors < 0 || vectors > max_plausible_vectors) return;

@@ -2,6 +2,7 @@
 // A program that really uses verbs, over the soft adapter and the distribution's stripped libmlx5.
 // It says where everything of it is, as the program itself knows, and then does what it is told on
 // standard input, one command a line, answering each with a line:
+//   list    the devices, which loads the providers
 //   open    the device, and creates a CQ, an extended CQ, one with a channel, and a QP
 //   poll N  | start N (start_poll, end_poll) | register N | post N | create N (CQs)
 #include <fcntl.h>
@@ -46,10 +47,14 @@ uint64_t address(T* pointer) {
   return reinterpret_cast<uint64_t>(pointer);
 }
 
-void open_device(Verbs& verbs) {
-  const std::string failed = pollgap::soft_hca::start({.spin = false});
+ibv_device** list_devices() {
+  static const std::string failed = pollgap::soft_hca::start({.spin = false});
   check(failed.empty(), failed.c_str());
-  ibv_device** devices = ibv_get_device_list(nullptr);
+  return ibv_get_device_list(nullptr);
+}
+
+void open_device(Verbs& verbs) {
+  ibv_device** devices = list_devices();
   check(devices != nullptr && devices[0] != nullptr, "no device");
   verbs.context = ibv_open_device(devices[0]);
   check(verbs.context != nullptr, "ibv_open_device");
@@ -126,6 +131,8 @@ int main() {
     if (command == "open") {
       open_device(verbs);
       describe(verbs);
+    } else if (command == "list") {
+      check(list_devices() != nullptr, "ibv_get_device_list");
     } else if (std::cin >> count) {
       run(verbs, command, count);
     }

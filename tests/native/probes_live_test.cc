@@ -331,5 +331,33 @@ TEST(LateContext, HookThenContext) {
   EXPECT_EQ(late->contexts[0].poll_cq, target.fact("poll_cq"));
 }
 
+// Providers loaded, no device open: their files are all there is to go by.
+TEST(LateContext, StaticallyFromLoadedProviders) {
+  Target target;
+  target.tell("list");
+  const auto sites = discover(target.pid(), {});
+  ASSERT_TRUE(sites) << sites.error().message;
+  EXPECT_TRUE(sites->contexts.empty());
+  target.tell("open");
+  const auto live = discover(target.pid(), {});
+  ASSERT_TRUE(live) << live.error().message;
+  EXPECT_TRUE(std::any_of(sites->sites.begin(), sites->sites.end(), [&](const Site& site) {
+    return site.role == SiteRole::poll_cq && site.function_address == target.fact("poll_cq") &&
+           site.found_by[0].starts_with("static analysis");
+  }));
+
+  // Who waits for the device is not given a dozen providers' functions.
+  Target other;
+  other.tell("list");
+  DiscoveryOptions waiting;
+  waiting.wait_for_context = true;
+  const auto hooks = discover(other.pid(), waiting);
+  ASSERT_TRUE(hooks) << hooks.error().message;
+  EXPECT_TRUE(std::none_of(hooks->sites.begin(), hooks->sites.end(),
+                           [](const Site& site) { return site.role == SiteRole::poll_cq; }));
+  EXPECT_TRUE(std::any_of(hooks->sites.begin(), hooks->sites.end(),
+                          [](const Site& site) { return site.role == SiteRole::open_hook; }));
+}
+
 }  // namespace
 }  // namespace pollgap
