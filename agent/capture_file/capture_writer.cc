@@ -135,7 +135,7 @@ Status CaptureWriter::write_all(std::span<const std::byte> bytes) {
   return {};
 }
 
-Status CaptureWriter::fail(std::string what) {
+Status CaptureWriter::fail(const std::string& what) {
   failed_ = Error{ExitCode::other, "cannot write the capture file " + path_ + ": " + what +
                                        "; what was written before can be replayed"};
   return failed_;

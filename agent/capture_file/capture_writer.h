@@ -43,7 +43,7 @@ class CaptureWriter {
   CaptureWriter(std::string path, int fd);
   Status write_header();
   Status write_all(std::span<const std::byte> bytes);
-  Status fail(std::string what);
+  Status fail(const std::string& what);
 
   std::string path_;
   int fd_ = -1;

@@ -7,6 +7,7 @@
 #include <compare>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -27,7 +28,8 @@ struct CulpritKey {
   Cause cause = Cause::unexplained;
   uint64_t a = 0;
   uint64_t b = 0;
-  auto operator<=>(const CulpritKey&) const = default;
+  // clang-tidy 14 takes the generated comparison with 0 for a null pointer.
+  auto operator<=>(const CulpritKey&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 // The record a claim rests on.
@@ -44,6 +46,19 @@ struct Origin {
   uint64_t samples = 0;
   uint64_t work_function = 0;  // of a kworker's stretch
 };
+
+// The CPU that the record behind it speaks of; `otherwise` if there is none.
+inline uint32_t cpu_of(const Origin& origin, uint32_t otherwise) {
+  return std::visit(
+      [otherwise](auto source) {
+        if constexpr (std::is_pointer_v<decltype(source)>) {
+          return static_cast<uint32_t>(source->header.cpu);
+        } else {
+          return otherwise;
+        }
+      },
+      origin.source);
+}
 
 struct Claim {
   uint64_t start_ns = 0;

@@ -171,7 +171,8 @@ Gap make_gap(const Timeline& timeline, const Dictionary& names, const Session& s
                      .name = others ? "others" : culprit_name(total.key.cause, detail),
                      .total_ns = total.total_ns,
                      .count = std::max<uint64_t>(total.count, 1)},
-         .detail = std::move(detail)});
+         .detail = std::move(detail),
+         .cpu = cpu_of(account.origin(total.origin), gap.cpu)});
     gap.culprits.push_back(culprits.back().culprit);
   }
   gap.verdict = make_verdict(account, entries, culprits, gap);

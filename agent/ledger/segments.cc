@@ -118,6 +118,7 @@ std::vector<CulpritTotal> total_by_culprit(const std::vector<Entry>& entries) {
     }
   }
   std::vector<CulpritTotal> totals;
+  totals.reserve(by_key.size());
   for (const auto& [key, total] : by_key) {
     totals.push_back(total);
   }
@@ -134,6 +135,7 @@ std::vector<Entry> bound_entries(std::vector<Entry> entries) {
   }
   fold_small_culprits(entries);
   std::vector<uint64_t> lengths;
+  lengths.reserve(entries.size());
   for (const Entry& entry : entries) {
     lengths.push_back(entry.length_ns());
   }

@@ -48,6 +48,7 @@ Session parse_session(std::string_view json_text) {
   if (sites.is_array()) {
     for (const json& site : sites) {
       session.sites.push_back({.name = text(member(site, "name")),
+                               .module = text(member(site, "module")),
                                .function_address = number(member(site, "function_address")),
                                .function_bytes = number(member(site, "function_bytes"))});
     }

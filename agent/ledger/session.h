@@ -12,6 +12,7 @@ namespace pollgap {
 
 struct PollSite {
   std::string name;
+  std::string module;             // path of the ELF file, as the target sees it
   uint64_t function_address = 0;  // in the target; 0 unknown
   uint64_t function_bytes = 0;    // 0 unknown
 

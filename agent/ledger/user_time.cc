@@ -135,7 +135,17 @@ class UserTime {
   bool absence_is_evidence() const;
   uint32_t user_origin(const std::vector<const Sample*>& samples, Grade grade);
   uint32_t unproven_origin(const std::vector<const Sample*>& samples);
-  bool in_poll_function(const std::string& function, uint64_t user_ip) const;
+
+  // The function that a stretch's samples found.
+  struct Sampled {
+    const Sample* sample = nullptr;  // one that found it; nullptr: there is no sample
+    std::string function;
+    uint64_t samples = 0;
+  };
+  // Where returns are not timed, user code after a poll's entry may still be that poll.
+  enum class Place { outside_poll_function, poll_function, unknown };
+  Sampled most_sampled(const std::vector<const Sample*>& samples) const;
+  Place place_of(const Sampled& sampled) const;
   uint64_t innermost_ip(const Sample& sample) const;
   std::string function_of(const Sample& sample) const;
 
@@ -193,7 +203,8 @@ std::vector<Claim> UserTime::unanswered_in(const Stretch& stretch) {
 }
 
 // The sample found the thread in the kernel, with nothing known that explains it: not a softirq on
-// its back, not the way into or out of the kernel, not the probe on a poll.
+// its back, not the way into or out of the kernel, not a run of system calls or faults, not the
+// probe on a poll.
 bool UserTime::shows_kernel(const Sample& sample, const Stretch& stretch) const {
   const uint64_t at_ns = sample.header.start_ns;
   if (sample.user_mode != 0 || at_ns - stretch.start_ns < kEdgeNs ||
@@ -201,14 +212,14 @@ bool UserTime::shows_kernel(const Sample& sample, const Stretch& stretch) const 
       (account_.gap().gap_kind == EV_GAP_LATE_COMPLETION && account_.gap().polls > 0)) {
     return false;
   }
-  bool in_softirq = false;
+  bool explained = false;
   if (const CpuTimeline* cpu = account_.timeline().cpu(sample.header.cpu)) {
-    cpu->softirqs.for_each_overlapping(at_ns, at_ns + 1, [&](const ev_softirq& softirq) {
-      in_softirq =
-          in_softirq || (softirq.header.start_ns <= at_ns && at_ns <= softirq.header.end_ns);
-    });
+    cpu->softirqs.for_each_overlapping(at_ns, at_ns + 1,
+                                       [&](const ev_softirq&) { explained = true; });
   }
-  return !in_softirq;
+  account_.thread()->self.for_each_overlapping(
+      at_ns, at_ns + 1, [&](const SelfKernel& self) { explained = explained || self.count > 1; });
+  return !explained;
 }
 
 // Around samples that found the thread in the kernel, up to the next one that found it outside.
@@ -277,45 +288,64 @@ std::string UserTime::function_of(const Sample& sample) const {
   return !frame.function.empty() || ip == 0 ? frame.function : hex(ip);
 }
 
-bool UserTime::in_poll_function(const std::string& function, uint64_t user_ip) const {
+UserTime::Place UserTime::place_of(const Sampled& sampled) const {
   const std::vector<PollSite>& sites = account_.session().sites;
-  if (account_.gap().site >= sites.size()) {
-    return false;
+  if ((account_.gap().flags & EV_GAP_NO_RETURN) == 0 || account_.gap().site >= sites.size()) {
+    return Place::outside_poll_function;
   }
   const PollSite& site = sites[account_.gap().site];
-  return site.contains(user_ip) || (!function.empty() && function == site.name);
+  const uint64_t ip = innermost_ip(*sampled.sample);
+  if (site.contains(ip) || (!sampled.function.empty() && sampled.function == site.name)) {
+    return Place::poll_function;
+  }
+  const bool size_known = site.function_bytes != 0;
+  const bool in_its_file =
+      !site.module.empty() && account_.names().user_frame(ip).module == site.module;
+  return !size_known && in_its_file ? Place::unknown : Place::outside_poll_function;
 }
 
-// The user code of a stretch: named by the function that most of the samples found.
-uint32_t UserTime::user_origin(const std::vector<const Sample*>& samples, Grade grade) {
-  const ev_gap& gap = account_.gap();
-  Origin origin{.key = {Cause::application}, .source = {}, .grade = grade};
-  if (gap.gap_kind == EV_GAP_LATE_COMPLETION) {
-    origin.key.cause = Cause::late_completion;
-    return account_.add_origin(origin);
-  }
+// The function that most samples found, the first of several.
+UserTime::Sampled UserTime::most_sampled(const std::vector<const Sample*>& samples) const {
   std::map<std::string, uint64_t> votes;
-  const Sample* chosen = nullptr;
+  Sampled most;
+  uint64_t most_votes = 0;
   for (const Sample* sample : samples) {
     if (sample->user_mode == 0) {
       continue;
     }
-    ++origin.samples;
+    ++most.samples;
     const std::string function = function_of(*sample);
-    const uint64_t count = ++votes[function];
-    if (chosen == nullptr || count > votes[function_of(*chosen)]) {
-      chosen = sample;
+    if (++votes[function] > most_votes) {
+      most_votes = votes[function];
+      most.sample = sample;
+      most.function = function;
     }
   }
-  if (gap.gap_kind == EV_GAP_IN_POLL) {
+  return most;
+}
+
+// What the user code of a stretch was, named by its samples.
+uint32_t UserTime::user_origin(const std::vector<const Sample*>& samples, Grade grade) {
+  Origin origin{.key = {Cause::application}, .source = {}, .grade = grade};
+  if (account_.gap().gap_kind == EV_GAP_LATE_COMPLETION) {
+    origin.key.cause = Cause::late_completion;
+    return account_.add_origin(origin);
+  }
+  if (account_.gap().gap_kind == EV_GAP_IN_POLL) {
     origin.key.cause = Cause::poll_function;
   }
-  if (chosen != nullptr) {
-    const std::string function = function_of(*chosen);
-    origin.source = chosen;
-    origin.key.b = account_.text_id(function);
-    if ((gap.flags & EV_GAP_NO_RETURN) != 0 && in_poll_function(function, innermost_ip(*chosen))) {
+  const Sampled sampled = most_sampled(samples);
+  if (sampled.sample != nullptr) {
+    origin.source = sampled.sample;
+    origin.samples = sampled.samples;
+    origin.key.b = account_.text_id(sampled.function);
+    const Place place = place_of(sampled);
+    if (place == Place::poll_function) {
       origin.key.cause = Cause::poll_function;
+    } else if (place == Place::unknown) {
+      origin.grade = std::max(grade, Grade::indirect);
+      origin.note = account_.text_id(
+          "in the file of the poll function; whether in that function is not known");
     }
   }
   return account_.add_origin(origin);

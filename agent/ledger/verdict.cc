@@ -114,7 +114,7 @@ Verdict make_verdict(const Account& account, const std::vector<Entry>& entries,
   if (!of_cause.empty()) {
     verdict.detail = of_cause.front().detail;
     verdict.culprit_ns = of_cause.front().culprit.total_ns;
-    verdict.text = describe(cause, *largest, of_cause, gap);
+    verdict.text = describe(cause, *largest, of_cause);
   }
   verdict.text += other_causes(totals, cause, gap.duration_ns) + loss(account);
   return verdict;

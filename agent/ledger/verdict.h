@@ -15,6 +15,7 @@ namespace pollgap {
 struct CulpritDetail {
   Culprit culprit;
   Detail detail;
+  uint32_t cpu = 0;  // where its longest part was
 };
 
 // A detail for an entry or a total of this key.
@@ -29,7 +30,6 @@ Verdict make_verdict(const Account& account, const std::vector<Entry>& entries,
 std::string format_duration(uint64_t ns);
 
 // The line for the cause; `culprits` are its own, the largest first, never empty.
-std::string describe(Cause cause, uint64_t cause_ns, std::span<const CulpritDetail> culprits,
-                     const Gap& gap);
+std::string describe(Cause cause, uint64_t cause_ns, std::span<const CulpritDetail> culprits);
 
 }  // namespace pollgap

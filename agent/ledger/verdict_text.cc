@@ -86,7 +86,7 @@ std::string instead(Culprits culprits) {
   return "";
 }
 
-std::string throttled(uint64_t ns, Culprits culprits, const Gap& gap) {
+std::string throttled(uint64_t ns, Culprits culprits) {
   const Detail& first = culprits.front().detail;
   const std::string duration = format_duration(ns);
   if (first.throttle == "cfs_quota") {
@@ -101,7 +101,7 @@ std::string throttled(uint64_t ns, Culprits culprits, const Gap& gap) {
     return fmt::format(
         "throttled {}: real-time tasks had used up CPU {}, and the kernel's fair server lent it "
         "to ordinary tasks{}",
-        duration, gap.cpu, instead(culprits));
+        duration, culprits.front().cpu, instead(culprits));
   }
   if (first.throttle == "dl_runtime") {
     return fmt::format("throttled {}: the thread used up its SCHED_DEADLINE runtime{}", duration,
@@ -148,22 +148,22 @@ std::string interrupt(const Detail& detail) {
                      detail.device.empty() ? "" : " (" + detail.device + ")");
 }
 
-std::string hard_irq(uint64_t ns, Culprits culprits, const Gap& gap) {
+std::string hard_irq(uint64_t ns, Culprits culprits) {
   if (culprits.size() > 1) {
-    return fmt::format("hard interrupts held CPU {} for {}: {}", gap.cpu, format_duration(ns),
-                       listed(culprits));
+    return fmt::format("hard interrupts held CPU {} for {}: {}", culprits.front().cpu,
+                       format_duration(ns), listed(culprits));
   }
   const Detail& detail = culprits.front().detail;
-  return fmt::format("{} held CPU {} for {}{}{}{}{}", interrupt(detail), gap.cpu,
+  return fmt::format("{} held CPU {} for {}{}{}{}{}", interrupt(detail), culprits.front().cpu,
                      format_duration(ns), times(detail.count),
                      detail.callback.empty() ? "" : " to run " + detail.callback,
                      detail.sender ? ", sent by " + task_name(*detail.sender) : "",
                      detail.affinity.empty() ? "" : "; affinity " + detail.affinity);
 }
 
-std::string soft_irq(uint64_t ns, Culprits culprits, const Gap& gap) {
+std::string soft_irq(uint64_t ns, Culprits culprits) {
   if (culprits.size() > 1) {
-    return fmt::format("softirqs held CPU {} for {}: {}", gap.cpu, format_duration(ns),
+    return fmt::format("softirqs held CPU {} for {}: {}", culprits.front().cpu, format_duration(ns),
                        listed(culprits));
   }
   const Detail& detail = culprits.front().detail;
@@ -174,8 +174,8 @@ std::string soft_irq(uint64_t ns, Culprits culprits, const Gap& gap) {
   } else if (!detail.action.empty()) {
     raised = fmt::format(" after a {} interrupt", detail.action);
   }
-  return fmt::format("softirq {}{} held CPU {} for {}{}{}", detail.kind, where, gap.cpu,
-                     format_duration(ns), times(detail.count), raised);
+  return fmt::format("softirq {}{} held CPU {} for {}{}{}", detail.kind, where,
+                     culprits.front().cpu, format_duration(ns), times(detail.count), raised);
 }
 
 std::string self_kernel(uint64_t ns, Culprits culprits) {
@@ -277,21 +277,21 @@ std::string format_duration(uint64_t ns) {
   return fmt::format("{:.{}f} {}", value, decimals, unit);
 }
 
-std::string describe(Cause cause, uint64_t cause_ns, Culprits culprits, const Gap& gap) {
+std::string describe(Cause cause, uint64_t cause_ns, Culprits culprits) {
   const Detail& first = culprits.front().detail;
   switch (cause) {
     case Cause::preemption:
       return preemption(cause_ns, culprits);
     case Cause::throttled:
-      return throttled(cause_ns, culprits, gap);
+      return throttled(cause_ns, culprits);
     case Cause::stopped:
       return stopped(cause_ns, first);
     case Cause::blocked:
       return blocked(cause_ns, culprits);
     case Cause::hard_irq:
-      return hard_irq(cause_ns, culprits, gap);
+      return hard_irq(cause_ns, culprits);
     case Cause::soft_irq:
-      return soft_irq(cause_ns, culprits, gap);
+      return soft_irq(cause_ns, culprits);
     case Cause::self_kernel:
       return self_kernel(cause_ns, culprits);
     case Cause::control_verb:

@@ -280,6 +280,16 @@ TEST(Application, AKernelSampleInsideASoftirqSaysNothingOfTheRest) {
   EXPECT_EQ(ns_of(gap, Cause::application), 3_ms);
 }
 
+TEST(Application, AKernelSampleInsideARunOfFaultsIsTheRuns) {
+  ev_self run = fault_of(EV_SELF_FAULT_MINOR, 0, 4_ms);
+  run.count = 2000;
+  run.sum_ns = 3_ms;
+  const Gap gap =
+      only_gap(EvidenceStream().add(sample_of(0, 3'500'000)).add(run).add(between(4_ms)));
+  EXPECT_EQ(ns_of(gap, Cause::self_kernel), 3_ms);
+  EXPECT_EQ(ns_of(gap, Cause::application), 1_ms);
+}
+
 TEST(Application, SamplesThatDoNotTellTheModeProveNothing) {
   const Gap unknown = only_gap(EvidenceStream().add(sample_of(2, 1_ms)).add(between(4_ms)));
   EXPECT_EQ(unknown.verdict.cause, Cause::unexplained);
@@ -306,6 +316,19 @@ TEST(PollFunction, SamplesInsideItWhereReturnsAreNotTimed) {
   const Gap outside =
       only_gap(EvidenceStream().session().add(sample).add(between(4_ms, EV_GAP_NO_RETURN)));
   EXPECT_EQ(outside.verdict.cause, Cause::application);
+}
+
+TEST(PollFunction, WhereItsSizeIsUnknownNothingIsClaimedOfItsFile) {
+  const char* session =
+      R"({"target":{"sites":[{"name":"x","module":"/lib/p.so","function_address":4096}]}})";
+  const Gap gap = only_gap(EvidenceStream()
+                               .text(EV_SESSION, session)
+                               .name(EV_NAME_USER_FRAME, 0x5000, R"({"module":"/lib/p.so"})")
+                               .add(sample_of(1, 1_ms))
+                               .add(between(4_ms, EV_GAP_NO_RETURN | EV_GAP_STEAL_VALID)));
+  EXPECT_EQ(gap.verdict.cause, Cause::application);
+  EXPECT_EQ(gap.verdict.confidence, Confidence::medium);
+  EXPECT_NE(gap.verdict.text.find("whether in that function is not known"), std::string::npos);
 }
 
 TEST(PollFunction, OnePollCallWithErrorCompletions) {
