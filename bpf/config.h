@@ -62,8 +62,9 @@ struct pg_cpu {
   __u64 last_irq_ns;
   __u64 softirq_ns;
   __u32 softirq_vector;
-  __u32 sampled; /* the agent's sampler ran inside the present hard interrupt */
-  __u64 reserved;
+  __u32 sampled;     /* the agent's sampler ran inside the present hard interrupt */
+  __u32 running_tid; /* the task switched in at slice_ns; 0: the idle task, or not known */
+  __u32 reserved;
   struct pg_ipi_sender ipi; /* who sent the latest IPI to this CPU */
 } __attribute__((aligned(64)));
 

@@ -229,6 +229,7 @@ static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u6
   u32 flags = cookie & PG_COOKIE_HAS_RETURN ? 0 : EV_GAP_NO_RETURN;
   if (PG_COOKIE_ROLE(cookie) == PG_USER_POLL) cq = 0; /* its arguments mean nothing here */
   if (!thread) return;
+  if (thread->out_ns) back_unseen(thread);
   state = poll_state_of(thread->tid, cq);
   if (!state) return;
   if (!state->exit_ns) {
@@ -361,6 +362,7 @@ static __always_inline void poll_return(void *ctx, s32 result, u64 steal) {
   u64 now, cq_address, entered;
   u32 completions = 0, errors = 0, role;
   if (!thread || !thread->poll_enter_ns || detaching) return;
+  if (thread->out_ns) back_unseen(thread);
   entered = thread->poll_enter_ns;
   cq_address = thread->poll_cq;
   thread->poll_enter_ns = 0;

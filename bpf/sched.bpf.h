@@ -154,36 +154,42 @@ static __always_inline void emit_kernel_stack(struct thread_state *thread, struc
   submit(record);
 }
 
-/* A target thread gets the CPU back: tell where it was. */
+/* Tells where the thread was from out_ns until `end`. `task`: its own, for the stack it slept in.
+ */
+static __always_inline void emit_off_cpu(struct thread_state *thread, struct task_struct *task,
+                                         u32 cpu, u64 end) {
+  struct ev_off_cpu *record;
+  if (end - thread->out_ns >= config.stack_ns) {
+    emit_stack(thread, cpu, thread->out_ns, end, EV_STACK_USER, thread->out_stack,
+               thread->out_stack_frames);
+    if (task && !(thread->out_flags & EV_OFF_PREEMPTED)) emit_kernel_stack(thread, task, cpu, end);
+  }
+  record = reserve_record(struct ev_off_cpu, EV_OFF_CPU, cpu, thread->out_ns, end);
+  if (!record) return;
+  record->tid = thread->tid;
+  record->out_cpu = thread->out_cpu;
+  record->state = thread->out_state;
+  record->flags = thread->out_flags;
+  record->syscall_nr = thread->syscall_ns ? thread->syscall_nr : -1;
+  record->priority = thread->out_priority;
+  record->policy = thread->out_policy;
+  record->reserved = 0;
+  record->fault_address = thread->fault_ns ? thread->fault_address : 0;
+  record->user_ip = thread->out_user_ip;
+  record->wakeup_ns = thread->wakeup_ns;
+  record->waker = thread->waker;
+  record->throttle_cgroup_id = thread->throttle_cgroup_id;
+  record->quota_ns = thread->quota_ns;
+  record->period_ns = thread->period_ns;
+  submit(record);
+}
+
+/* A target thread gets the CPU back. */
 static __always_inline void thread_in(struct thread_state *thread, struct task_struct *task,
                                       u32 cpu, u64 now) {
-  struct ev_off_cpu *record;
   struct pg_thread_clock *clock;
   if (thread->out_ns) {
-    if (now - thread->out_ns >= config.stack_ns) {
-      emit_stack(thread, cpu, thread->out_ns, now, EV_STACK_USER, thread->out_stack,
-                 thread->out_stack_frames);
-      if (!(thread->out_flags & EV_OFF_PREEMPTED)) emit_kernel_stack(thread, task, cpu, now);
-    }
-    record = reserve_record(struct ev_off_cpu, EV_OFF_CPU, cpu, thread->out_ns, now);
-    if (record) {
-      record->tid = thread->tid;
-      record->out_cpu = thread->out_cpu;
-      record->state = thread->out_state;
-      record->flags = thread->out_flags;
-      record->syscall_nr = thread->syscall_ns ? thread->syscall_nr : -1;
-      record->priority = thread->out_priority;
-      record->policy = thread->out_policy;
-      record->reserved = 0;
-      record->fault_address = thread->fault_ns ? thread->fault_address : 0;
-      record->user_ip = thread->out_user_ip;
-      record->wakeup_ns = thread->wakeup_ns;
-      record->waker = thread->waker;
-      record->throttle_cgroup_id = thread->throttle_cgroup_id;
-      record->quota_ns = thread->quota_ns;
-      record->period_ns = thread->period_ns;
-      submit(record);
-    }
+    emit_off_cpu(thread, task, cpu, now);
     thread->out_ns = 0;
   }
   watch_cpu(thread, cpu, now);
@@ -192,6 +198,19 @@ static __always_inline void thread_in(struct thread_state *thread, struct task_s
     clock->cpu = cpu;
     clock->activity = thread->fault_ns ? PG_IN_FAULT : thread->syscall_ns ? PG_IN_SYSCALL : PG_USER;
   }
+}
+
+/*
+ * The thread runs, but the switch that brought it back went unseen (a kernel may switch from some
+ * tasks without a trace). It was off the CPU until the last switch that was seen there, at least;
+ * what came after that is left without evidence.
+ */
+static __always_inline void back_unseen(struct thread_state *thread) {
+  struct pg_cpu *state = cpu_state_of(thread->out_cpu);
+  if (state && state->slice_ns > thread->out_ns)
+    emit_off_cpu(thread, 0, thread->out_cpu, state->slice_ns);
+  thread->out_ns = 0;
+  set_activity(thread, PG_USER);
 }
 
 /*
@@ -218,7 +237,9 @@ static __always_inline void emit_run(struct pg_cpu *state, struct task_struct *t
                                      u64 now) {
   struct ev_run *record;
   struct task_struct___since_6_8 *newer = (void *)task;
+  /* After a switch that went unseen, whose stretch this was is not known. */
   if (!state->slice_ns || state->slice_ns > now) return;
+  if (state->running_tid && state->running_tid != (u32)task->pid) return;
   record = reserve_record(struct ev_run, EV_RUN, cpu, state->slice_ns, now);
   if (!record) return;
   describe_task(&record->task, task);
@@ -246,9 +267,13 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
   if (!state->watched && !out && !in) return 0;
   now = bpf_ktime_get_ns();
   if (!out || state->watched > 1) emit_run(state, prev, cpu, now);
-  if (out) thread_out(ctx, out, preempt, prev, cpu, now);
+  if (out) {
+    if (out->out_ns) back_unseen(out);
+    thread_out(ctx, out, preempt, prev, cpu, now);
+  }
   if (in) thread_in(in, next, cpu, now);
   state->slice_ns = now;
+  state->running_tid = next->pid;
   return 0;
 }
 

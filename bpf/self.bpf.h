@@ -106,7 +106,8 @@ static __always_inline void add_self(void *ctx, struct thread_state *thread,
   add_pending(thread, one, run_ns);
 }
 
-/* Since 6.11 a return probe, and since 6.18 some entry probes, come as system calls of their own. */
+/* Since 6.11 a return probe, and since 6.18 some entry probes, come as system calls of their own.
+ */
 static __always_inline bool is_probe_call(long number) {
 #if defined(__TARGET_ARCH_x86)
   return number == 335 || number == 336; /* uretprobe, uprobe */

@@ -117,7 +117,10 @@ static __always_inline void count_lost(void) { __sync_fetch_and_add(&lost_record
 static __always_inline void submit(void *record) { bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP); }
 
 static __always_inline void watch(struct pg_cpu *state, u32 cpu, u64 now) {
-  if (__sync_fetch_and_add(&state->watched, 1) == 0) state->slice_ns = now;
+  if (__sync_fetch_and_add(&state->watched, 1) == 0) {
+    state->slice_ns = now;
+    state->running_tid = 0;
+  }
   watched_words[(cpu / 64) & (PG_MAX_CPUS / 64 - 1)] |= 1ull << (cpu & 63);
 }
 
