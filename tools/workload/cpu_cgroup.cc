@@ -122,7 +122,7 @@ Status CpuCgroup::make_threaded() {
 }
 
 CpuCgroup::~CpuCgroup() {
-  remove_thread();
+  remove_threads();
   if (!made_) return;
   rmdir(directory_.c_str());
   if (enabled_controller_) (void)write_file(parent_directory_ + "/cgroup.subtree_control", "-cpu");
@@ -134,15 +134,20 @@ Status CpuCgroup::write(const std::string& file, const std::string& text) const 
 
 Status CpuCgroup::add_thread(pid_t tid) {
   Status error = write(v2_ ? "cgroup.threads" : "tasks", std::to_string(tid));
-  if (!error) tid_ = tid;
+  if (!error) tids_.push_back(tid);
   return error;
 }
 
-void CpuCgroup::remove_thread() {
-  if (!tid_) return;
-  // Fails when the thread is gone already, which is as good.
-  (void)write_file(parent_directory_ + (v2_ ? "/cgroup.threads" : "/tasks"), std::to_string(*tid_));
-  tid_.reset();
+void CpuCgroup::remove_threads() {
+  // Fails when a thread is gone already, which is as good.
+  for (const pid_t tid : tids_) {
+    (void)write_file(parent_directory_ + (v2_ ? "/cgroup.threads" : "/tasks"), std::to_string(tid));
+  }
+  tids_.clear();
+}
+
+Status CpuCgroup::set_largest_weight() {
+  return v2_ ? write("cpu.weight", "10000") : write("cpu.shares", "262144");
 }
 
 Status CpuCgroup::set_quota(uint64_t quota_ns, uint64_t period_ns) {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CPU cgroup of its own for one polling thread, below the cgroup that this process is in.
+// A CPU cgroup of its own for some threads, below the cgroup that this process is in.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "probes/result.h"
 
 namespace pollgap::workload {
 
 // In the v1 hierarchy that has the cpu controller, else in the v2 one, as a threaded group. Gone
-// when the object goes, and the thread back in its parent.
+// when the object goes, and the threads back in its parent.
 class CpuCgroup {
  public:
   static Result<std::unique_ptr<CpuCgroup>> create(const std::string& name);
@@ -22,8 +22,12 @@ class CpuCgroup {
   CpuCgroup(const CpuCgroup&) = delete;
   CpuCgroup& operator=(const CpuCgroup&) = delete;
 
+  // Of this process, or of one that is in the same group as this.
   Status add_thread(pid_t tid);
-  void remove_thread();
+  void remove_threads();
+
+  // The largest that there is: what else wants the CPU gets next to nothing of it.
+  Status set_largest_weight();
 
   // Lets its threads run quota_ns in each period_ns.
   Status set_quota(uint64_t quota_ns, uint64_t period_ns);
@@ -50,7 +54,7 @@ class CpuCgroup {
   std::string parent_directory_;
   std::string directory_;
   std::string path_;
-  std::optional<pid_t> tid_;
+  std::vector<pid_t> tids_;
 };
 
 }  // namespace pollgap::workload

@@ -18,6 +18,7 @@ namespace pollgap::workload {
 struct Occurrence {
   uint64_t start_ns = 0;
   uint64_t end_ns = 0;
+  uint64_t detail = 0;  // what the disturbance keeps of it
 };
 
 class TruthLog {

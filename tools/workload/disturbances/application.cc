@@ -48,7 +48,7 @@ class Idle final : public LoopDisturbance, public PauseListener {
   }
   void occur(Poller& poller, uint64_t) override { poller.pause_posting(length_ticks(), this); }
   bool recorded_by_run() const override { return false; }
-  std::string cause() const override { return "idle"; }
+  std::string cause() const override { return ""; }  // none is expected
   nlohmann::ordered_json culprit(const Environment&) const override {
     return nlohmann::ordered_json::object();
   }

@@ -11,6 +11,7 @@
 #include "tools/workload/disturbances/catalog.h"
 #include "tools/workload/injector_thread.h"
 #include "tools/workload/monotonic.h"
+#include "tools/workload/on_cpu.h"
 
 namespace pollgap::workload {
 namespace {
@@ -126,9 +127,12 @@ class Errors final : public Disturbance {
     soft_ = environment.options.device == "soft";
     other_cpu_ = environment.options.other_cpu;
     poller_ = &victim(environment);
-    Result<double> ns_each = measure_ns_each(environment.device);
-    if (!ns_each) return ns_each.error();
-    auto left = static_cast<uint64_t>(static_cast<double>(spec().length_ns) / *ns_each);
+    double ns_each = 0;
+    if (Status error = run_on_polling_core(
+            poller_->cpu(), [&] { return calibrate(environment.device, ns_each); })) {
+      return error;
+    }
+    auto left = static_cast<uint64_t>(static_cast<double>(spec().length_ns) / ns_each);
     if (left > static_cast<uint64_t>(extra_completions())) {
       return refusal(
           fmt::format("it takes {} error completions here, more than a CQ can hold: "
@@ -176,17 +180,16 @@ class Errors final : public Disturbance {
   static constexpr uint64_t most_completions = 1U << 20;
   static constexpr uint32_t most_receives = 1U << 14;
 
-  // How long a poll takes an error completion, on a CQ of its own.
-  Result<double> measure_ns_each(const VerbsDevice& device) const {
+  // How long a poll takes an error completion in the mean, on a CQ of its own.
+  Status calibrate(const VerbsDevice& device, double& ns_each) const {
     const Verbs<ibv_cq> cq(ibv_create_cq(device.context(), most_receives, nullptr, nullptr, 0));
     if (!cq) return verbs_error("ibv_create_cq");
     Result<std::unique_ptr<StormQueue>> made = StormQueue::create(device, cq.get(), most_receives);
     if (!made) return refusal(made.error().message, made.error().code);
     std::vector<ibv_wc> wc(most_receives);
-    double least = 1e9;
+    uint64_t spent_ns = 0;
     for (int sample = 0; sample < samples; ++sample) {
       (*made)->fail(soft_);
-      uint64_t spent_ns = 0;
       for (uint32_t got = 0; got < most_receives;) {
         const uint64_t start = monotonic_ns();
         const int count = ibv_poll_cq(cq.get(), static_cast<int>(wc.size()), wc.data());
@@ -194,22 +197,30 @@ class Errors final : public Disturbance {
         if (count > 0) spent_ns += monotonic_ns() - start;
         got += static_cast<uint32_t>(count);
       }
-      least = std::min(least, static_cast<double>(spent_ns) / most_receives);
-      if (Status error = (*made)->load()) return *error;
+      if (Status error = (*made)->load()) return error;
     }
-    return least;
+    ns_each = static_cast<double>(spent_ns) / (samples * most_receives);
+    return std::nullopt;
   }
 
-  // Receives are posted again once the polling thread has seen all of them.
+  // Nothing else may be outstanding, or its completion would be late besides. The soft adapter is
+  // told to hold completions until all queue pairs have failed: then theirs appear at once.
   void storm() {
+    poller_->allow_posting(false);
+    const uint64_t give_up_ns = monotonic_ns() + spec().length_ns + ns_per_s;
+    while (!poller_->drained() && monotonic_ns() < give_up_ns) usleep(100);
     const uint64_t all = poller_->storm_completions() + completions_;
     storms_.push_back(monotonic_ns());
+    if (soft_) soft_hca::hold_completions(hold_ns + queues_.size() * hold_ns_each);
     for (const auto& queue : queues_) queue->fail(soft_);
-    const uint64_t give_up_ns = monotonic_ns() + spec().length_ns + ns_per_s;
     while (poller_->storm_completions() < all && monotonic_ns() < give_up_ns) usleep(500);
+    poller_->allow_posting(true);
+    // Receives are posted again for the next time.
     for (const auto& queue : queues_) (void)queue->load();
   }
 
+  static constexpr uint64_t hold_ns = 5 * ns_per_ms;
+  static constexpr uint64_t hold_ns_each = 200 * ns_per_us;
   static constexpr int samples = 3;
   bool soft_ = false;
   int other_cpu_ = 0;

@@ -13,6 +13,7 @@
 #include "tools/workload/loop_disturbance.h"
 #include "tools/workload/mapping.h"
 #include "tools/workload/monotonic.h"
+#include "tools/workload/on_cpu.h"
 
 namespace pollgap::workload {
 namespace {
@@ -42,47 +43,61 @@ class Registration final : public LoopDisturbance {
   Status prepare_loop(Environment& environment) override {
     pd_ = environment.device.pd();
     other_cpu_ = environment.options.other_cpu;
-    Result<Mapping> sample = Mapping::anonymous(sample_bytes);
-    if (!sample) return sample.error();
-    std::memset(sample->data(), 1, sample_bytes);
-    uint64_t least = UINT64_MAX;
-    for (int i = 0; i < samples; ++i) {
-      const uint64_t start = read_cycles();
-      const Verbs<ibv_mr> mr(ibv_reg_mr(pd_, sample->data(), sample_bytes, IBV_ACCESS_LOCAL_WRITE));
-      if (!mr) return verbs_error("ibv_reg_mr of a sample");
-      least = std::min(least, read_cycles() - start);
-    }
-    const size_t bytes = sample_bytes / page_bytes * length_ticks() / least * page_bytes;
-    if (bytes > most_bytes) {
-      return refusal(
-          fmt::format("it takes a buffer of {} MiB here: shorten the length, or raise "
-                      "--soft-registration-ns",
-                      bytes >> 20));
-    }
-    Result<Mapping> mapped = Mapping::anonymous(std::max(bytes, page_bytes));
-    if (!mapped) return mapped.error();
-    memory_ = std::move(*mapped);
-    std::memset(memory_.data(), 1, memory_.bytes());
-    return std::nullopt;
+    bytes_ = sample_bytes;
+    return run_on_polling_core(victim(environment).cpu(), [this]() -> Status {
+      // Twice: what a page takes depends on how many there are.
+      if (Status error = fit()) return error;
+      return fit();
+    });
   }
   void occur(Poller&, uint64_t) override {
     registered_.store(ibv_reg_mr(pd_, memory_.data(), memory_.bytes(), IBV_ACCESS_LOCAL_WRITE));
   }
   std::string cause() const override { return "control_verb"; }
   nlohmann::ordered_json culprit(const Environment&) const override {
-    return {{"verb", "ibv_reg_mr"}, {"bytes", memory_.bytes()}};
+    return {{"verb", "ibv_reg_mr"}, {"bytes", bytes_}};
   }
 
  private:
   static constexpr size_t sample_bytes = 4U << 20;
-  static constexpr int samples = 5;
+  static constexpr int samples = 3;
   static constexpr size_t most_bytes = size_t{1} << 30;
+
+  // Changes the buffer's size by the ratio of the length to what its registration takes in the
+  // mean.
+  Status fit() {
+    if (Status error = map()) return error;
+    uint64_t spent = 0;
+    for (int i = 0; i < samples; ++i) {
+      const uint64_t start = read_cycles();
+      const Verbs<ibv_mr> mr(ibv_reg_mr(pd_, memory_.data(), bytes_, IBV_ACCESS_LOCAL_WRITE));
+      if (!mr) return verbs_error(fmt::format("ibv_reg_mr of {} bytes", bytes_));
+      spent += read_cycles() - start;
+    }
+    const uint64_t mean = spent / samples;
+    bytes_ = std::max<size_t>(bytes_ / page_bytes * length_ticks() / mean, 1) * page_bytes;
+    if (bytes_ <= most_bytes) return map();
+    return refusal(
+        fmt::format("it takes a buffer of {} MiB here: shorten the length, or raise "
+                    "--soft-registration-ns",
+                    bytes_ >> 20));
+  }
+
+  // A buffer of bytes_, all of whose pages are there.
+  Status map() {
+    Result<Mapping> mapped = Mapping::anonymous(bytes_);
+    if (!mapped) return mapped.error();
+    memory_ = std::move(*mapped);
+    std::memset(memory_.data(), 1, bytes_);
+    return std::nullopt;
+  }
 
   void deregister() {
     if (ibv_mr* const mr = registered_.exchange(nullptr)) ibv_dereg_mr(mr);
   }
 
   ibv_pd* pd_ = nullptr;
+  size_t bytes_ = 0;
   int other_cpu_ = 0;
   Mapping memory_;
   std::atomic<ibv_mr*> registered_{nullptr};

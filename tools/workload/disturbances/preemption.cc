@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Other tasks take the polling core.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
 #include <charconv>
 
+#include "tools/workload/cpu_cgroup.h"
 #include "tools/workload/disturbances/catalog.h"
 #include "tools/workload/helper_process.h"
 #include "tools/workload/monotonic.h"
@@ -14,11 +16,19 @@
 namespace pollgap::workload {
 namespace {
 
-Occurrence spin_for(uint64_t length_ns) {
-  const uint64_t start = monotonic_ns();
-  uint64_t now = start;
-  while (now < start + length_ns) now = monotonic_ns();
-  return {start, now};
+uint64_t own_cpu_ns() {
+  timespec spent{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+  return static_cast<uint64_t>(spent.tv_sec) * ns_per_s + static_cast<uint64_t>(spent.tv_nsec);
+}
+
+// Tells how much of it the task really ran: less, when it was itself preempted.
+Occurrence spin_until(uint64_t start_ns, uint64_t until_ns, uint64_t& ran_ns) {
+  const uint64_t cpu_before = own_cpu_ns();
+  uint64_t now = start_ns;
+  while (now < until_ns) now = monotonic_ns();
+  ran_ns = own_cpu_ns() - cpu_before;
+  return {start_ns, now};
 }
 
 nlohmann::ordered_json task(const std::string& comm, pid_t pid) {
@@ -41,12 +51,11 @@ class Fifo final : public Disturbance {
         priority_ > 99) {
       return refusal(fmt::format("priority {} is not 1..99", text), ExitCode::usage);
     }
-    const uint64_t length_ns = spec().length_ns;
     Status error = hog_.spawn({.comm = fifo_comm,
                                .cpu = victim_cpu(options),
                                .policy = Policy::fifo,
                                .priority = priority_},
-                              [length_ns] { return spin_for(length_ns); });
+                              [this] { return run(); });
     if (error) return refusal(error->message, error->code);
     return std::nullopt;
   }
@@ -61,21 +70,31 @@ class Fifo final : public Disturbance {
                                          {"policy", "SCHED_FIFO"},
                                          {"rt_priority", priority_}};
     for (const Occurrence& occurrence : hog_.occurrences()) {
-      log_occurrence(environment, log, "preemption", occurrence, culprit);
+      log_occurrence(environment, log, "preemption", occurrence, culprit,
+                     {{"ran_ns", occurrence.detail}});
     }
   }
 
  private:
+  // In the helper process.
+  Occurrence run() const {
+    const uint64_t start = monotonic_ns();
+    uint64_t ran_ns = 0;
+    Occurrence occurrence = spin_until(start, start + spec().length_ns, ran_ns);
+    occurrence.detail = ran_ns;
+    return occurrence;
+  }
+
   int priority_ = fifo_priority;
   HelperProcess hog_;
 };
 
 constexpr size_t chain_links = 3;
 
-// Ordinary tasks that take the core one after the other, each woken by the one before it. Their
-// nice value is the lowest, so that the polling thread's turn does not come in between: under EEVDF
-// a task of nice -20 has 87 times the weight of one of nice 0, and keeps its claim for as much
-// longer.
+// Ordinary tasks that take the core one after the other, each woken by the one before it. They are
+// in a cgroup of the largest weight, where that can be had, and have the lowest nice value, so that
+// no other turn comes in between: under EEVDF a task of 87 times (nice) or 256 times (cgroup) the
+// weight keeps its claim for as much longer.
 class Ordinary final : public Disturbance {
  public:
   using Disturbance::Disturbance;
@@ -97,13 +116,22 @@ class Ordinary final : public Disturbance {
     }
     return std::nullopt;
   }
-  Status prepare(Environment&) override { return std::nullopt; }
+  Status prepare(Environment&) override {
+    Result<std::unique_ptr<CpuCgroup>> made =
+        CpuCgroup::create(fmt::format("pollgap-workload-{}-{}", getpid(), index()));
+    if (!made) return std::nullopt;
+    group_ = std::move(*made);
+    (void)group_->set_largest_weight();
+    for (const HelperProcess& task : tasks_) (void)group_->add_thread(task.pid());
+    return std::nullopt;
+  }
   Status begin(uint64_t first_ns) override {
     for (HelperProcess& task : tasks_) task.begin(schedule(first_ns));
     return std::nullopt;
   }
   void end() override {
     for (HelperProcess& task : tasks_) task.end();
+    group_.reset();
   }
   void report(const Environment& environment, TruthLog& log) override {
     const size_t complete = tasks_.back().occurrences().size();
@@ -114,6 +142,7 @@ class Ordinary final : public Disturbance {
         nlohmann::ordered_json entry = task(comm(link), tasks_[link].pid());
         entry["start_mono_ns"] = part.start_ns;
         entry["duration_ns"] = part.end_ns - part.start_ns;
+        entry["ran_ns"] = part.detail;
         ran.push_back(std::move(entry));
       }
       const Occurrence whole{tasks_.front().occurrences()[i].start_ns,
@@ -140,7 +169,9 @@ class Ordinary final : public Disturbance {
     const uint64_t start = monotonic_ns();
     if (link == 0) chain_->start_ns = start;
     const uint64_t until = chain_->start_ns + spec().length_ns * (link + 1) / chain_links;
-    const Occurrence part = spin_for(until > start ? until - start : 0);
+    uint64_t ran_ns = 0;
+    Occurrence part = spin_until(start, until, ran_ns);
+    part.detail = ran_ns;
     if (link + 1 < chain_links) {
       std::atomic<uint32_t>& next = chain_->turn[link + 1];
       futex_store(next, next + 1);
@@ -149,6 +180,7 @@ class Ordinary final : public Disturbance {
   }
 
   SharedMemory<Chain> chain_;
+  std::unique_ptr<CpuCgroup> group_;
   std::array<HelperProcess, chain_links> tasks_;
 };
 

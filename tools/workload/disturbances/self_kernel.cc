@@ -17,6 +17,7 @@
 #include "tools/workload/injector_thread.h"
 #include "tools/workload/loop_disturbance.h"
 #include "tools/workload/mapping.h"
+#include "tools/workload/on_cpu.h"
 #include "tools/workload/scratch_file.h"
 
 namespace pollgap::workload {
@@ -130,22 +131,12 @@ class SystemCalls final : public LoopDisturbance {
       : LoopDisturbance(spec, index), long_(setting("variant", "long") == "long") {}
 
  protected:
-  Status prepare_loop(Environment&) override {
+  Status prepare_loop(Environment& environment) override {
     if (!long_) return std::nullopt;
     // As much randomness as takes that long to make; the kernel does it without sleeping.
     random_ = FileDescriptor(::open("/dev/urandom", O_RDONLY | O_CLOEXEC));
     if (!random_) return refusal(fmt::format("/dev/urandom: {}", std::strerror(errno)));
-    std::vector<char> sample(sample_bytes, 1);
-    uint64_t least = UINT64_MAX;
-    for (int i = 0; i < samples; ++i) {
-      const uint64_t start = read_cycles();
-      if (::read(random_.get(), sample.data(), sample_bytes) != sample_bytes) {
-        return refusal("a read of /dev/urandom is short");
-      }
-      least = std::min(least, read_cycles() - start);
-    }
-    buffer_.assign(sample_bytes * length_ticks() / least, 1);
-    return std::nullopt;
+    return run_on_polling_core(victim(environment).cpu(), [this] { return calibrate(); });
   }
   void occur(Poller&, uint64_t until_ticks) override {
     if (long_) {
@@ -162,6 +153,21 @@ class SystemCalls final : public LoopDisturbance {
  private:
   static constexpr ssize_t sample_bytes = 64 << 10;
   static constexpr int samples = 50;
+
+  Status calibrate() {
+    std::vector<char> sample(sample_bytes, 1);
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < samples; ++i) {
+      const uint64_t start = read_cycles();
+      if (::read(random_.get(), sample.data(), sample_bytes) != sample_bytes) {
+        return refusal("a read of /dev/urandom is short");
+      }
+      least = std::min(least, read_cycles() - start);
+    }
+    buffer_.assign(sample_bytes * length_ticks() / least, 1);
+    return std::nullopt;
+  }
+
   const bool long_;
   FileDescriptor random_;
   std::vector<char> buffer_;

@@ -18,6 +18,7 @@ namespace {
 
 constexpr const char* stopper_comm = "pg-stopper";
 constexpr int stopper_priority = 20;
+constexpr useconds_t look_every_us = 20;
 
 // The state letter of a thread of another process: "R", "T", ... (proc(5), stat). 0: it is gone.
 char state_of(int stat_fd) {
@@ -33,7 +34,9 @@ Occurrence stop_for(pid_t pid, pid_t tid, uint64_t length_ns) {
   const std::string path = fmt::format("/proc/{}/task/{}/stat", pid, tid);
   const int stat_fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   kill(pid, SIGSTOP);
-  for (char state = 'R'; state != 'T' && state != 0;) state = state_of(stat_fd);
+  // Not a busy wait: who has to get round to it may need this CPU.
+  for (char state = 'R'; state != 'T' && state != 0; state = state_of(stat_fd))
+    usleep(look_every_us);
   const uint64_t start = monotonic_ns();
   const timespec until = to_timespec(start + length_ns);
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) != 0) {

@@ -24,26 +24,24 @@ std::string group_name(unsigned index) {
   return fmt::format("pollgap-workload-{}-{}", getpid(), index);
 }
 
-// The gap of the polling thread that lies over [start, end] most.
-Occurrence gap_over(const Poller& poller, const TscClock& clock, const Occurrence& window) {
-  Occurrence best = window;
-  uint64_t most = 0;
+// When a throttling of that length was that was seen to be over at seen_ns, up to a period of
+// watching late: from when the polling thread left its core, which begins a gap.
+Occurrence place(const Poller& poller, const TscClock& clock, uint64_t length_ns,
+                 uint64_t seen_ns) {
   for (const GapRecord& gap : poller.detector().gaps()) {
     if (gap.kind == GapKind::late_completion) continue;
-    const Occurrence seen{clock.to_mono_ns(gap.start_ticks), clock.to_mono_ns(gap.end_ticks)};
-    const uint64_t from = std::max(seen.start_ns, window.start_ns);
-    const uint64_t to = std::min(seen.end_ns, window.end_ns);
-    if (to <= from || to - from <= most) continue;
-    most = to - from;
-    best = seen;
+    const uint64_t start_ns = clock.to_mono_ns(gap.start_ticks);
+    const uint64_t end_ns = start_ns + length_ns;
+    if (end_ns <= seen_ns && seen_ns - end_ns < 2 * watch_period_ns) return {start_ns, end_ns};
   }
-  return best;
+  return {seen_ns - length_ns, seen_ns};
 }
 
 // In each period the polling thread may run all but `length`. The kernel looks at the quota in its
 // scheduler tick and when the period ends: single occurrences differ from the length by up to a
-// tick, their mean does not. That it was the quota is known from cpu.stat; when, from the gap that
-// the polling thread saw.
+// tick, their mean does not. That it was the quota, and how long, is known from cpu.stat; when,
+// from the gap that the polling thread saw. (The gap may be longer: nothing preempts another task
+// when a throttling ends.)
 class Quota final : public Disturbance {
  public:
   using Disturbance::Disturbance;
@@ -60,6 +58,8 @@ class Quota final : public Disturbance {
     if (!made) return refusal(made.error().message, made.error().code);
     group_ = std::move(*made);
     path_ = group_->path();
+    // Or the thread would not use its quota up where others want its core.
+    if (Status error = group_->set_largest_weight()) return refusal(error->message, error->code);
     if (Status error = group_->set_quota(spec().period_ns - spec().length_ns, spec().period_ns)) {
       return refusal(error->message, error->code);
     }
@@ -77,14 +77,14 @@ class Quota final : public Disturbance {
   }
   void report(const Environment& environment, TruthLog& log) override {
     for (const Throttled& throttled : seen_) {
-      const Occurrence window{throttled.seen_ns - throttled.length_ns, throttled.seen_ns};
-      log_occurrence(environment, log, "throttled",
-                     gap_over(victim(environment), environment.clock, window),
-                     {{"throttle", "cfs_quota"},
-                      {"cgroup", path_},
-                      {"quota_ns", spec().period_ns - spec().length_ns},
-                      {"period_ns", spec().period_ns}},
-                     {{"throttled_ns", throttled.length_ns}, {"nr_throttled", throttled.number}});
+      log_occurrence(
+          environment, log, "throttled",
+          place(victim(environment), environment.clock, throttled.length_ns, throttled.seen_ns),
+          {{"throttle", "cfs_quota"},
+           {"cgroup", path_},
+           {"quota_ns", spec().period_ns - spec().length_ns},
+           {"period_ns", spec().period_ns}},
+          {{"throttled_ns", throttled.length_ns}, {"nr_throttled", throttled.number}});
     }
   }
 
@@ -107,7 +107,7 @@ class Quota final : public Disturbance {
     seen_.push_back({monotonic_ns(), now.total_ns - before_.total_ns, now.count});
     before_ = now;
     if (spec().count == 0 || seen_.size() < spec().count) return;
-    group_->remove_thread();
+    group_->remove_threads();
     done_ = true;
   }
 
@@ -270,7 +270,7 @@ class RealTimeThrottling final : public Disturbance {
       return turn.end_ns - turn.start_ns >= least_turn_ns;
     });
     if (spec().count == 0 || static_cast<uint64_t>(long_turns) < spec().count) return;
-    if (group_) group_->remove_thread();
+    if (group_) group_->remove_threads();
     fair_server_.restore();
   }
 
