@@ -969,6 +969,7 @@ TEST_F(SoftHca, EveryCompletionArrivesOnceAndInOrder) {
     EXPECT_EQ(ibv_poll_cq(own.get(), 1, &extra), 0);
   };
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int i = 0; i < kThreads; ++i) threads.emplace_back(work);
   for (std::thread& thread : threads) thread.join();
 }

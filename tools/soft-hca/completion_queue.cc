@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "tools/soft-hca/program_memory.h"
+
 namespace pollgap::soft_hca {
 namespace {
 
@@ -43,7 +45,7 @@ CompletionQueue::CompletionQueue(const Config& config)
 mlx5_cqe64* CompletionQueue::slot(uint32_t index) const {
   const uint64_t at = config_.buffer + uint64_t{index & (config_.entries - 1)} * config_.cqe_size +
                       (config_.cqe_size - sizeof(mlx5_cqe64));
-  return reinterpret_cast<mlx5_cqe64*>(at);
+  return at_address<mlx5_cqe64>(at);
 }
 
 uint32_t CompletionQueue::outstanding() const {

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "tools/soft-hca/event_pipe.h"
+#include "tools/soft-hca/program_memory.h"
 
 namespace pollgap::soft_hca {
 
@@ -56,7 +57,7 @@ class CompletionQueue {
  private:
   mlx5_cqe64* slot(uint32_t index) const;
   uint8_t owner_bit(uint32_t index) const { return (index & config_.entries) != 0 ? 1 : 0; }
-  uint32_t* consumer_word() const { return reinterpret_cast<uint32_t*>(config_.doorbell); }
+  uint32_t* consumer_word() const { return at_address<uint32_t>(config_.doorbell); }
   uint32_t* arm_word() const { return consumer_word() + 1; }
   uint32_t outstanding() const;
   void overrun();

@@ -109,24 +109,18 @@ std::string interposition_problem() {
 extern "C" {
 
 int open(const char* path, int flags, ...) {
-  mode_t mode = 0;
-  if (pollgap::soft_hca::has_mode(flags)) {
-    va_list arguments;
-    va_start(arguments, flags);
-    mode = va_arg(arguments, mode_t);
-    va_end(arguments);
-  }
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = pollgap::soft_hca::has_mode(flags) ? va_arg(arguments, mode_t) : 0;
+  va_end(arguments);
   return pollgap::soft_hca::open_any(AT_FDCWD, path, flags, mode);
 }
 
 int openat(int dir, const char* path, int flags, ...) {
-  mode_t mode = 0;
-  if (pollgap::soft_hca::has_mode(flags)) {
-    va_list arguments;
-    va_start(arguments, flags);
-    mode = va_arg(arguments, mode_t);
-    va_end(arguments);
-  }
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = pollgap::soft_hca::has_mode(flags) ? va_arg(arguments, mode_t) : 0;
+  va_end(arguments);
   return pollgap::soft_hca::open_any(dir, path, flags, mode);
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/soft-hca/memory_table.h"
 
+#include "tools/soft-hca/program_memory.h"
+
 namespace pollgap::soft_hca {
 
 uint32_t MemoryTable::add(const MemoryRegion& region) {
@@ -32,7 +34,7 @@ std::byte* MemoryTable::translate(uint32_t key, uint64_t iova, uint64_t length, 
   if (iova < region.iova || length > region.length || iova - region.iova > region.length - length) {
     return nullptr;
   }
-  return reinterpret_cast<std::byte*>(region.address + (iova - region.iova));
+  return at_address<std::byte>(region.address + (iova - region.iova));
 }
 
 }  // namespace pollgap::soft_hca

@@ -10,6 +10,8 @@
 
 #include <cstddef>
 
+#include "tools/soft-hca/program_memory.h"
+
 namespace pollgap::soft_hca::raw {
 
 inline int openat(int dir, const char* path, int flags, mode_t mode) {
@@ -27,7 +29,8 @@ inline int stat(const char* path, struct stat* result) {
 }
 
 inline void* mmap(void* address, size_t length, int protection, int flags, int fd, off_t offset) {
-  return reinterpret_cast<void*>(syscall(SYS_mmap, address, length, protection, flags, fd, offset));
+  return at_address<void>(
+      static_cast<uint64_t>(syscall(SYS_mmap, address, length, protection, flags, fd, offset)));
 }
 
 inline int socket(int domain, int type, int protocol) {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tools/soft-hca/adapter_identity.h"
+#include "tools/soft-hca/program_memory.h"
 #include "tools/soft-hca/vendor_errors.h"
 
 namespace pollgap::soft_hca {
@@ -127,7 +128,7 @@ bool Transport::resolve(const QueuePair& qp, const SegmentList& segments, uint32
   for (uint32_t i = 0; i < segments.count; ++i) {
     const Segment& segment = segments.items[i];
     std::byte* data = segment.is_inline
-                          ? reinterpret_cast<std::byte*>(segment.address)
+                          ? at_address<std::byte>(segment.address)
                           : memory_->translate(segment.key, segment.address, segment.length,
                                                qp.config().pd, access);
     if (data == nullptr) return false;

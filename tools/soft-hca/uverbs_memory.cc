@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "tools/soft-hca/clock.h"
+#include "tools/soft-hca/program_memory.h"
 #include "tools/soft-hca/uverbs.h"
 
 namespace pollgap::soft_hca {
@@ -32,7 +33,7 @@ int read_each_page(uint64_t begin, uint64_t end) {
   for (uint64_t page = begin; page < end; page += kPage) {
     std::byte ignored;
     const iovec local{&ignored, 1};
-    const iovec remote{reinterpret_cast<void*>(page), 1};
+    const iovec remote{at_address<void>(page), 1};
     if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != 1) return EFAULT;
   }
   return 0;
@@ -44,7 +45,7 @@ int fault_in(uint64_t begin, uint64_t end, bool writable) {
   const int advice = writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
   int result = 0;
   do {
-    result = madvise(reinterpret_cast<void*>(begin), end - begin, advice);
+    result = madvise(at_address<void>(begin), end - begin, advice);
   } while (result != 0 && (errno == EINTR || errno == EAGAIN));
   if (result == 0) return 0;
   return errno == EINVAL ? read_each_page(begin, end) : EFAULT;

@@ -5,6 +5,8 @@
 
 #include <cerrno>
 
+#include "tools/soft-hca/program_memory.h"
+
 namespace pollgap::soft_hca {
 namespace {
 
@@ -13,12 +15,12 @@ std::span<const std::byte> input_of(const ib_uverbs_attr& attribute) {
   if (attribute.len <= sizeof(attribute.data)) {
     return {reinterpret_cast<const std::byte*>(&attribute.data), attribute.len};
   }
-  return {reinterpret_cast<const std::byte*>(attribute.data), attribute.len};
+  return {at_address<const std::byte>(attribute.data), attribute.len};
 }
 
 std::span<std::byte> output_of(ib_uverbs_attr* attribute) {
   attribute->flags |= UVERBS_ATTR_F_VALID_OUTPUT;
-  return {reinterpret_cast<std::byte*>(attribute->data), attribute->len};
+  return {at_address<std::byte>(attribute->data), attribute->len};
 }
 
 bool take_attribute(ib_uverbs_attr* attribute, WriteRequest* request, bool* has_command) {

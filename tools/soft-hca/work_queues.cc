@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "tools/soft-hca/program_memory.h"
+
 namespace pollgap::soft_hca {
 namespace {
 
@@ -14,7 +16,7 @@ constexpr uint32_t kUnit = 16;  // WQE lengths are in units of 16 bytes
 
 // libmlx5 writes the WQEs, then a barrier, then the doorbell record.
 uint16_t load_counter(uint64_t word_address) {
-  auto* word = reinterpret_cast<uint32_t*>(word_address);
+  auto* word = at_address<uint32_t>(word_address);
   return static_cast<uint16_t>(
       be32toh(std::atomic_ref<uint32_t>(*word).load(std::memory_order_acquire)));
 }
@@ -102,7 +104,7 @@ uint16_t ReceiveQueue::producer() const { return load_counter(doorbell_); }
 void ReceiveQueue::decode(SegmentList* segments) const {
   segments->clear();
   const auto* wqe =
-      reinterpret_cast<const std::byte*>(buffer_) + (size_t{consumer_ & (entries_ - 1)} << shift_);
+      at_address<const std::byte>(buffer_) + (size_t{consumer_ & (entries_ - 1)} << shift_);
   const uint32_t places = (1u << shift_) / sizeof(mlx5_wqe_data_seg);
   for (uint32_t i = 0; i < places; ++i) {
     mlx5_wqe_data_seg data{};

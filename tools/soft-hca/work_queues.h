@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tools/soft-hca/program_memory.h"
+
 namespace pollgap::soft_hca {
 
 // A piece of local memory named by a WQE, or bytes inside the WQE itself.
@@ -69,7 +71,7 @@ class SendQueue {
 
  private:
   const std::byte* block(uint16_t counter) const {
-    return reinterpret_cast<const std::byte*>(buffer_) +
+    return at_address<const std::byte>(buffer_) +
            size_t{counter & (blocks_ - 1)} * MLX5_SEND_WQE_BB;
   }
 
