@@ -43,6 +43,11 @@ Error attach_error(int error, const std::string& path, uint64_t offset) {
   }
   if (error == ESRCH)
     return {ExitCode::no_process, "the target exited while pollgap attached to it"};
+  if (error == ENOENT) {  // the path is one of /proc/PID/map_files
+    return {ExitCode::no_process, what +
+                                      " is no longer mapped: the target called exec, or unloaded "
+                                      "it, while pollgap attached; attach again"};
+  }
   return {ExitCode::other, "cannot place a uprobe at " + what + ": " + std::strerror(error)};
 }
 

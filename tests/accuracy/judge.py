@@ -123,7 +123,12 @@ def judge_injected(injected, gaps):
     if not touching:
         return judged("missed", wanted, "no gap covers it")
     found = [(part, detail) for gap in touching for part, detail in segment_spans(gap, injected.cause)]
-    explained = intervals.covered(window, [part for part, _ in found])
+    # The culprit's own time where it is named throughout; else that of the cause, some of which may
+    # be of segments too short to tell whose they are.
+    own = [part for part, detail in found
+           if any(names(detail, culprit) for culprit in injected.culprits)]
+    explained = min((intervals.covered(window, parts) for parts in (own, [part for part, _ in found])),
+                    key=lambda time: abs(time - wanted))
     error = abs(explained - wanted)
     if error > allowed:
         unexplained = intervals.covered(

@@ -71,6 +71,10 @@ class JudgeInjected(unittest.TestCase):
         self.assertEqual(self.verdict(gap([("preemption", 5, {"task": {"comm": "other"}})])), "wrong")
         self.assertEqual(self.verdict(gap([("preemption", 5, {})])), "wrong")
 
+    def test_another_task_beside_the_culprit(self):
+        ledger = gap([("preemption", 5, HOG), ("preemption", 4, {"task": {"comm": "other"}})])
+        self.assertEqual(self.verdict(ledger), "right")
+
     def test_every_culprit_must_be_named(self):
         culprits = {"task": {"comm": "hog"}}, {"task": {"comm": "other"}}
         both = gap([("preemption", 2, HOG), ("preemption", 3, {"task": {"comm": "other"}})])
