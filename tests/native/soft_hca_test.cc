@@ -493,6 +493,68 @@ TEST_F(SoftHca, ExtendedCqPollsEachCompletionOnce) {
   EXPECT_EQ(done, 3000U);
 }
 
+// With IGNORE_OVERRUN the library goes through the extended command, and the CQ never fails.
+TEST_F(SoftHca, ACqThatIgnoresOverrunOverwritesItsOldest) {
+  ibv_cq_init_attr_ex attributes{};
+  attributes.cqe = 15;
+  attributes.wc_flags = IBV_WC_STANDARD_FLAGS;
+  attributes.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+  attributes.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN | IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+  ibv_cq_ex* extended = ibv_create_cq_ex(context.get(), &attributes);
+  ASSERT_NE(extended, nullptr);
+  cq.reset(ibv_cq_ex_to_cq(extended));
+  left = make_pair_end(pd.get(), cq.get(), cq.get(), {});
+  ASSERT_EQ(to_init(left.get(), {}), 0);
+  buffer = std::make_unique<Buffer>(pd.get(), 4096);
+  for (uint64_t id = 0; id < 40; ++id) {
+    ASSERT_EQ(post_receive(left.get(), id, buffer->sge(64, 8)), 0);
+  }
+  EXPECT_EQ(soft_hca::fail_qp(left->qp_num, 0, 0), 40);
+  pollfd descriptor{context->async_fd, POLLIN, 0};
+  EXPECT_EQ(::poll(&descriptor, 1, 0), 0) << "no CQ error";
+}
+
+TEST_F(SoftHca, CqesOf128BytesWorkToo) {
+  setenv("MLX5_CQE_SIZE", "128", 1);
+  make_connection({}, 15);
+  unsetenv("MLX5_CQE_SIZE");
+  for (uint64_t id = 0; id < 100; ++id) {
+    ASSERT_EQ(post_send(left.get(), write(id, 0, 64, 8)), 0);
+    ASSERT_EQ(wait_for(cq.get(), 1)[0].wr_id, id);
+  }
+}
+
+// The ibv_wr_* interface builds the same WQEs in another way.
+TEST_F(SoftHca, WorkRequestsOfTheExtendedQpAreCarriedOut) {
+  cq.reset(ibv_create_cq(context.get(), 64, nullptr, nullptr, 0));
+  ibv_qp_init_attr_ex attributes{};
+  attributes.qp_type = IBV_QPT_RC;
+  attributes.send_cq = attributes.recv_cq = cq.get();
+  attributes.cap = {64, 64, 4, 4, 400};
+  attributes.pd = pd.get();
+  attributes.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  attributes.send_ops_flags = uint64_t{IBV_QP_EX_WITH_RDMA_WRITE} | IBV_QP_EX_WITH_SEND;
+  left.reset(ibv_create_qp_ex(context.get(), &attributes));
+  ASSERT_NE(left, nullptr);
+  right = make_pair_end(pd.get(), cq.get(), cq.get(), {});
+  connect(left.get(), right.get());
+  buffer = std::make_unique<Buffer>(pd.get(), 65536);
+  for (size_t i = 0; i < 400; ++i) buffer->bytes[i] = static_cast<uint8_t>(i * 3);
+  ibv_qp_ex* qp = ibv_qp_to_qp_ex(left.get());
+  for (uint64_t id = 0; id < 200; ++id) {
+    ibv_wr_start(qp);
+    qp->wr_id = id;
+    qp->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_rdma_write(qp, buffer->region->rkey, address(1000));
+    ibv_wr_set_inline_data(qp, buffer->bytes.data(), 1 + id * 2);
+    ASSERT_EQ(ibv_wr_complete(qp), 0);
+    const ibv_wc completion = wait_for(cq.get(), 1)[0];
+    ASSERT_EQ(completion.status, IBV_WC_SUCCESS);
+    ASSERT_EQ(completion.wr_id, id);
+    ASSERT_EQ(std::memcmp(&buffer->bytes[0], &buffer->bytes[1000], 1 + id * 2), 0);
+  }
+}
+
 class SoftHcaEvents : public SoftHca {
  protected:
   void SetUp() override {

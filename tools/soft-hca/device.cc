@@ -57,30 +57,30 @@ uint64_t Device::hold_until(uint64_t time_ns) {
 }
 
 int64_t Device::fail(uint32_t queue_pair_number, uint8_t syndrome, uint8_t vendor,
-                     uint64_t now_ns) {
+                     uint64_t time_ns) {
   QueuePair* queue_pair = find(queue_pair_number);
   if (queue_pair == nullptr) return -1;
   if (queue_pair->state() == IBV_QPS_RESET) return 0;
   WorkError error;
   if (syndrome != 0) error = {WorkError::On::send, syndrome, vendor};
   queue_pair->fail(error);
-  if (now_ns < hold_until_ns_) return CompletionWriter::count_unfinished(*queue_pair);
+  if (time_ns < hold_until_ns_) return CompletionWriter::count_unfinished(*queue_pair);
   return completions_.flush(queue_pair);
 }
 
 // What is due of one queue pair. In the error state everything is, at once.
-bool Device::progress(QueuePair* queue_pair, uint64_t now_ns) {
+bool Device::progress(QueuePair* queue_pair, uint64_t time_ns) {
   if (queue_pair->state() == IBV_QPS_ERR) return completions_.flush(queue_pair) != 0;
   bool worked = false;
   for (int done = 0; done < kRequestsPerRound && !queue_pair->doorbells.empty(); ++done) {
     const DoorbellLog::Entry next = queue_pair->doorbells.front();
     const uint64_t due = std::max(next.due_ns, queue_pair->attempts().next_ns);
-    if (due > now_ns) {
+    if (due > time_ns) {
       note_due(due);
       return worked;
     }
     worked = true;
-    if (!transport_.carry_out(queue_pair, now_ns)) {
+    if (!transport_.carry_out(queue_pair)) {
       note_due(queue_pair->attempts().next_ns);
       return true;
     }
@@ -93,20 +93,20 @@ bool Device::progress(QueuePair* queue_pair, uint64_t now_ns) {
 
 // While completions are held nothing is carried out, but doorbells are noted, so that delays run
 // on. All that fell due meanwhile is handed over together at the end of the first free round.
-bool Device::round(uint64_t now_ns) {
-  const bool held = now_ns < hold_until_ns_;
+bool Device::round(uint64_t time_ns) {
+  const bool held = time_ns < hold_until_ns_;
   const bool released = was_held_ && !held;
   was_held_ = held;
   next_due_ns_ = held ? hold_until_ns_ : std::numeric_limits<uint64_t>::max();
   completions_.set_gathering(released);
 
-  const uint64_t due = now_ns + completion_delay_ns_.load(std::memory_order_relaxed);
+  const uint64_t delay = completion_delay_ns_.load(std::memory_order_relaxed);
   bool worked = false;
   for (QueuePair* queue_pair : queue_pairs_) {
     const ibv_qp_state state = queue_pair->state();
-    if (state == IBV_QPS_RTS && queue_pair->observe(due)) worked = true;
+    if (state == IBV_QPS_RTS && queue_pair->observe(delay)) worked = true;
     if (!held && (state == IBV_QPS_RTS || state == IBV_QPS_ERR)) {
-      worked |= progress(queue_pair, now_ns);
+      worked |= progress(queue_pair, time_ns);
     }
   }
   if (released) {

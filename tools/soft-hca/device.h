@@ -36,8 +36,9 @@ class Device : private PeerDirectory {
   // ibv_modify_qp: 0 or an errno value.
   int modify(QueuePair* queue_pair, const ib_uverbs_modify_qp& change);
 
-  // One look at every queue. Returns whether there was anything to do.
-  bool round(uint64_t now_ns);
+  // One look at every queue, at a time that may be a little past. Returns whether there was
+  // anything to do.
+  bool round(uint64_t time_ns);
 
   // The next time at which something known is due; UINT64_MAX when nothing is.
   uint64_t next_due_ns() const { return next_due_ns_; }
@@ -48,11 +49,11 @@ class Device : private PeerDirectory {
   // Faults: see soft_hca.h.
   void set_completion_delay(uint64_t delay_ns) { completion_delay_ns_.store(delay_ns); }
   uint64_t hold_until(uint64_t time_ns);
-  int64_t fail(uint32_t queue_pair_number, uint8_t syndrome, uint8_t vendor, uint64_t now_ns);
+  int64_t fail(uint32_t queue_pair_number, uint8_t syndrome, uint8_t vendor, uint64_t time_ns);
 
  private:
   QueuePair* find(uint32_t number) override;
-  bool progress(QueuePair* queue_pair, uint64_t now_ns);
+  bool progress(QueuePair* queue_pair, uint64_t time_ns);
   void note_due(uint64_t time_ns) {
     if (time_ns < next_due_ns_) next_due_ns_ = time_ns;
   }

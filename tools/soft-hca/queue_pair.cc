@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tools/soft-hca/adapter_identity.h"
+#include "tools/soft-hca/clock.h"
 #include "tools/soft-hca/qp_transitions.h"
 
 namespace pollgap::soft_hca {
@@ -118,12 +119,14 @@ uint32_t QueuePair::async_events_read() {
          config_.async->withdraw(config_.user_handle, sizeof(ib_uverbs_async_event_desc));
 }
 
-bool QueuePair::observe(uint64_t due_ns) {
+// The time is taken after the doorbell was seen, or a device thread that was preempted before it
+// looked would count that time in.
+bool QueuePair::observe(uint64_t delay_ns) {
   if (send_queue.capacity() == 0) return false;
   const uint16_t producer = send_queue.producer();
   if (producer == observed_producer_) return false;
   observed_producer_ = producer;
-  doorbells.add({due_ns, producer});
+  doorbells.add({delay_ns == 0 ? 0 : now_ns() + delay_ns, producer});
   return true;
 }
 

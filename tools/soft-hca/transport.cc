@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tools/soft-hca/adapter_identity.h"
+#include "tools/soft-hca/clock.h"
 #include "tools/soft-hca/program_memory.h"
 #include "tools/soft-hca/vendor_errors.h"
 
@@ -100,25 +101,25 @@ QueuePair* Transport::answering_peer(const QueuePair& qp) {
   return peer->receive_psn() == qp.send_psn() ? peer : nullptr;
 }
 
-bool Transport::retransmit(QueuePair* qp, uint64_t now_ns) {
+bool Transport::retransmit(QueuePair* qp) {
   QueuePair::Attempts& attempts = qp->attempts();
   const uint64_t timeout = ack_timeout_ns(qp->attributes().timeout);
   if (attempts.next_ns != 0 && attempts.transport-- == 0) {
     fail_send(qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, kVendorRetryExceeded);
     return true;
   }
-  attempts.next_ns = timeout == kNever ? kNever : now_ns + timeout;
+  attempts.next_ns = timeout == kNever ? kNever : now_ns() + timeout;
   return false;
 }
 
-bool Transport::receiver_not_ready(QueuePair* qp, const QueuePair& peer, uint64_t now_ns) {
+bool Transport::receiver_not_ready(QueuePair* qp, const QueuePair& peer) {
   QueuePair::Attempts& attempts = qp->attempts();
   if (attempts.receiver_not_ready == 0) {
     fail_send(qp, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR, kVendorRnrRetryExceeded);
     return true;
   }
   if (attempts.receiver_not_ready != kRetryForEver) --attempts.receiver_not_ready;
-  attempts.next_ns = now_ns + uint64_t{kRnrTimer[peer.attributes().min_rnr_timer]} * 10'000;
+  attempts.next_ns = now_ns() + uint64_t{kRnrTimer[peer.attributes().min_rnr_timer]} * 10'000;
   return false;
 }
 
@@ -174,8 +175,8 @@ void Transport::complete(QueuePair* qp, QueuePair* peer) {
   completions_->send_done(*qp, request_);
 }
 
-bool Transport::send_to(QueuePair* qp, QueuePair* peer, uint64_t now_ns) {
-  if (peer->receive_queue.empty()) return receiver_not_ready(qp, *peer, now_ns);
+bool Transport::send_to(QueuePair* qp, QueuePair* peer) {
+  if (peer->receive_queue.empty()) return receiver_not_ready(qp, *peer);
   peer->receive_queue.decode(&scatter_);
   if (request_.segments.bytes > scatter_.bytes) {
     fail_receive(peer, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, kVendorLocalOperation);
@@ -196,9 +197,9 @@ bool Transport::send_to(QueuePair* qp, QueuePair* peer, uint64_t now_ns) {
   return true;
 }
 
-bool Transport::write_to(QueuePair* qp, QueuePair* peer, uint64_t now_ns) {
+bool Transport::write_to(QueuePair* qp, QueuePair* peer) {
   const bool immediate = request_.opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
-  if (immediate && peer->receive_queue.empty()) return receiver_not_ready(qp, *peer, now_ns);
+  if (immediate && peer->receive_queue.empty()) return receiver_not_ready(qp, *peer);
   if (request_.segments.bytes != 0) {  // the key of an empty write is not looked at (9.7.4.1.7)
     std::byte* target = remote_memory(*peer, IBV_ACCESS_REMOTE_WRITE);
     if (target == nullptr) {
@@ -230,7 +231,7 @@ bool Transport::read_from(QueuePair* qp, QueuePair* peer) {
   return true;
 }
 
-bool Transport::carry_out(QueuePair* qp, uint64_t now_ns) {
+bool Transport::carry_out(QueuePair* qp) {
   const auto available =
       static_cast<uint16_t>(qp->doorbells.front().producer - qp->send_queue.consumer());
   qp->send_queue.decode(qp->send_queue.consumer(), available, &request_);
@@ -249,9 +250,9 @@ bool Transport::carry_out(QueuePair* qp, uint64_t now_ns) {
     return true;
   }
   QueuePair* peer = answering_peer(*qp);
-  if (peer == nullptr) return retransmit(qp, now_ns);
-  if (is_send(opcode)) return send_to(qp, peer, now_ns);
-  if (is_write(opcode)) return write_to(qp, peer, now_ns);
+  if (peer == nullptr) return retransmit(qp);
+  if (is_send(opcode)) return send_to(qp, peer);
+  if (is_write(opcode)) return write_to(qp, peer);
   return read_from(qp, peer);
 }
 

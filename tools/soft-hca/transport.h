@@ -30,7 +30,7 @@ class Transport {
   // when it is to be called again, at qp->attempts().next_ns or later; the queue has not moved
   // then. Otherwise the request is over: done, or failed with `qp` (and perhaps its peer) in the
   // error state and flushed.
-  bool carry_out(QueuePair* qp, uint64_t now_ns);
+  bool carry_out(QueuePair* qp);
 
  private:
   struct Piece {
@@ -50,11 +50,11 @@ class Transport {
   };
 
   QueuePair* answering_peer(const QueuePair& qp);
-  bool retransmit(QueuePair* qp, uint64_t now_ns);
-  bool receiver_not_ready(QueuePair* qp, const QueuePair& peer, uint64_t now_ns);
+  bool retransmit(QueuePair* qp);
+  bool receiver_not_ready(QueuePair* qp, const QueuePair& peer);
   bool resolve(const QueuePair& qp, const SegmentList& segments, uint32_t access, Pieces* pieces);
-  bool send_to(QueuePair* qp, QueuePair* peer, uint64_t now_ns);
-  bool write_to(QueuePair* qp, QueuePair* peer, uint64_t now_ns);
+  bool send_to(QueuePair* qp, QueuePair* peer);
+  bool write_to(QueuePair* qp, QueuePair* peer);
   bool read_from(QueuePair* qp, QueuePair* peer);
   std::byte* remote_memory(const QueuePair& peer, uint32_t access) const;
   void deny_access(QueuePair* qp, QueuePair* peer);
