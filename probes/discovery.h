@@ -25,7 +25,7 @@ struct DiscoveryOptions {
   bool wait_for_context = false;
 };
 
-// Reads the target and its files; changes nothing, runs nothing of it. Takes some 0.1 s plus 0.3 s
+// Reads the target and its files; changes nothing, runs nothing of it. Takes some 0.1 s plus 0.4 s
 // for each GiB of private memory in use. Errors: those of Process::open(); no_poll_function, saying
 // where it looked and what to pass; usage, for a malformed poll site.
 Result<Sites> discover(pid_t pid, const DiscoveryOptions& options);

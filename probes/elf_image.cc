@@ -460,10 +460,10 @@ const std::map<uint64_t, uint64_t>& ElfImage::packed_relocations() const {
         next = *entry + 8;
         continue;
       }
-      for (unsigned bit = 1; bit < 64; ++bit) {
+      for (uint64_t bit = 1; bit < 64; ++bit) {
         if ((*entry >> bit & 1) != 0) add(next + 8 * (bit - 1));
       }
-      next += 8 * 63;
+      next += uint64_t{8} * 63;
     }
   }
   return *packed_relocations_;

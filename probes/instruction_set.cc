@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "probes/instruction_set_x86_64.h"
 
@@ -24,9 +25,9 @@ KernelVersion running_kernel() {
 const InstructionSet* instruction_set_for(uint16_t elf_machine, KernelVersion kernel) {
   if (elf_machine != EM_X86_64) return nullptr;
   static std::mutex mutex;
-  static std::map<KernelVersion, std::unique_ptr<InstructionSet>> sets;
+  static std::map<std::pair<int, int>, std::unique_ptr<InstructionSet>> sets;
   const std::scoped_lock lock(mutex);
-  auto& set = sets[kernel];
+  auto& set = sets[{kernel.major, kernel.minor}];
   if (!set) set = make_x86_64(kernel);
   return set.get();
 }

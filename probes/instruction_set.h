@@ -45,7 +45,9 @@ enum class RelocationKind {
 struct KernelVersion {
   int major = 0;
   int minor = 0;
-  auto operator<=>(const KernelVersion&) const = default;
+  bool at_least(int wanted_major, int wanted_minor) const {
+    return major != wanted_major ? major > wanted_major : minor >= wanted_minor;
+  }
 };
 // Of the running kernel; 0.0 where it cannot be told.
 KernelVersion running_kernel();

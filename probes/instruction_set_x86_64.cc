@@ -74,7 +74,7 @@ bool is_emulated(const Decoded& decoded, KernelVersion kernel) {
     if (opcode >= 0x80 && opcode <= 0x8f) return !operand_size;  // jcc rel32
     // is_nop5_insn(), since 6.18: exactly this one of the 5-byte forms.
     constexpr std::array<uint8_t, 5> nop5 = {0x0f, 0x1f, 0x44, 0x00, 0x00};
-    return kernel >= KernelVersion{6, 18} && std::ranges::equal(decoded.bytes, nop5);
+    return kernel.at_least(6, 18) && std::ranges::equal(decoded.bytes, nop5);
   }
   if (instruction.opcode_map != ZYDIS_OPCODE_MAP_DEFAULT) return false;
   if (opcode >= 0x50 && opcode <= 0x57) {  // push: alone, or after the prefix 0x41
@@ -84,7 +84,7 @@ bool is_emulated(const Decoded& decoded, KernelVersion kernel) {
   // 0x66 was refused altogether before 6.2.
   if (opcode == 0x90) {
     if (decoded.has_rex() || decoded.has_prefix(0xf3)) return false;
-    return !operand_size || kernel >= KernelVersion{6, 2};
+    return !operand_size || kernel.at_least(6, 2);
   }
   if (opcode == 0xe8 || opcode == 0xe9 || opcode == 0xeb || is_short_conditional(opcode)) {
     return !operand_size;

@@ -98,6 +98,10 @@ void describe(const Verbs& verbs) {
 }
 
 void run(Verbs& verbs, const std::string& command, int count) {
+  if (verbs.cq == nullptr || verbs.extended == nullptr || verbs.qp == nullptr) {
+    (void)fprintf(stderr, "open the device first\n");
+    std::exit(1);
+  }
   for (int i = 0; i < count; ++i) {
     if (command == "poll") {
       check(ibv_poll_cq(verbs.cq, 4, verbs.completions) == 0, "ibv_poll_cq");
