@@ -89,7 +89,8 @@ class DetailMaker {
     }
     detail_.policy = policy_name(run->task.policy);
     detail_.priority = run->task.priority;
-    if (run->task.policy == SCHED_FIFO || run->task.policy == SCHED_RR) {
+    const bool real_time = run->task.policy == SCHED_FIFO || run->task.policy == SCHED_RR;
+    if (real_time && run->task.priority >= 0 && run->task.priority < 99) {  // else it is boosted
       detail_.rt_priority = 99 - run->task.priority;
     }
     detail_.cgroup = names_.cgroup(run->task.cgroup_id);
@@ -210,6 +211,9 @@ class DetailMaker {
   }
 
   void set_interrupt(int irq) {
+    if (irq < 0) {
+      return;
+    }
     const InterruptName name = names_.interrupt(irq);
     detail_.irq = irq;
     detail_.device = name.device;

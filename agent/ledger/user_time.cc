@@ -11,6 +11,7 @@
 #include <map>
 
 #include "agent/ledger/rules.h"
+#include "agent/ledger/sightings.h"
 
 namespace pollgap {
 namespace {
@@ -19,21 +20,14 @@ namespace {
 constexpr uint64_t kShortNs = 200'000;
 // A core answers the sampler's interrupt within this if it runs at all.
 constexpr uint64_t kLateAnswerNs = 200'000;
-// A sample this close to an edge of a stretch may have met the way into or out of the kernel.
-constexpr uint64_t kEdgeNs = 50'000;
 // Below this the steal clock's advance is the noise of its reading.
 constexpr uint64_t kStealNoiseNs = 20'000;
 
-struct Stretch {
-  uint64_t start_ns = 0;
-  uint64_t end_ns = 0;
-};
-
 enum class Proof {
-  proven,      // user code
-  unproven,    // nothing says so
-  unanswered,  // the core did not answer the sampler
-  in_kernel,   // a sample found it in the kernel
+  proven,        // user code
+  unproven,      // nothing says so
+  unanswered,    // the core did not answer the sampler
+  contradicted,  // it was seen not to be user code
 };
 
 // A free part of a stretch.
@@ -126,15 +120,11 @@ class UserTime {
   void take_stolen(Proof proof, uint64_t& budget_ns);
   uint64_t certainly_in_user_time(uint64_t budget_ns) const;
 
-  std::vector<const Sample*> samples_in(const Stretch& stretch) const;
-  bool shows_kernel(const Sample& sample, const Stretch& stretch) const;
   std::vector<Claim> unanswered_in(const Stretch& stretch);
-  std::vector<Claim> kernel_regions_in(const Stretch& stretch,
-                                       const std::vector<const Sample*>& samples);
   bool proven_without_sample(const Stretch& stretch) const;
   bool absence_is_evidence() const;
-  uint32_t user_origin(const std::vector<const Sample*>& samples, Grade grade);
-  uint32_t unproven_origin(const std::vector<const Sample*>& samples);
+  uint32_t user_origin(const std::vector<Sighting>& sightings, Grade grade);
+  uint32_t unproven_origin(const std::vector<Sighting>& sightings);
 
   // The function that a stretch's samples found.
   struct Sampled {
@@ -144,29 +134,16 @@ class UserTime {
   };
   // Where returns are not timed, user code after a poll's entry may still be that poll.
   enum class Place { outside_poll_function, poll_function, unknown };
-  Sampled most_sampled(const std::vector<const Sample*>& samples) const;
+  Sampled most_sampled(const std::vector<Sighting>& sightings) const;
   Place place_of(const Sampled& sampled) const;
   uint64_t innermost_ip(const Sample& sample) const;
   std::string function_of(const Sample& sample) const;
 
   Account& account_;
-  std::vector<Piece> pieces_;  // sorted
+  std::vector<Piece> pieces_;  // sorted within a stretch's proof
   std::vector<Claim> stolen_;  // disjoint from pieces_
-  uint64_t user_ns_ = 0;       // sum of all pieces but those in the kernel
+  uint64_t user_ns_ = 0;       // sum of all pieces that may be user code
 };
-
-std::vector<const Sample*> UserTime::samples_in(const Stretch& stretch) const {
-  std::vector<const Sample*> samples;
-  if (account_.thread() != nullptr) {
-    account_.thread()->samples.for_each_overlapping(
-        stretch.start_ns, stretch.end_ns, [&](const Sample& sample) {
-          if (sample.on_cpu == 1 && sample.header.start_ns >= stretch.start_ns) {
-            samples.push_back(&sample);
-          }
-        });
-  }
-  return samples;
-}
 
 // Parts in which the agent had asked for a sample and the core did not answer, though user code
 // runs with interrupts enabled.
@@ -200,60 +177,6 @@ std::vector<Claim> UserTime::unanswered_in(const Stretch& stretch) {
     }
   }
   return found;
-}
-
-// The sample found the thread in the kernel, with nothing known that explains it: not a softirq on
-// its back, not the way into or out of the kernel, not a run of system calls or faults, not the
-// probe on a poll.
-bool UserTime::shows_kernel(const Sample& sample, const Stretch& stretch) const {
-  const uint64_t at_ns = sample.header.start_ns;
-  if (sample.user_mode != 0 || at_ns - stretch.start_ns < kEdgeNs ||
-      stretch.end_ns - at_ns < kEdgeNs ||
-      (account_.gap().gap_kind == EV_GAP_LATE_COMPLETION && account_.gap().polls > 0)) {
-    return false;
-  }
-  bool explained = false;
-  if (const CpuTimeline* cpu = account_.timeline().cpu(sample.header.cpu)) {
-    cpu->softirqs.for_each_overlapping(at_ns, at_ns + 1,
-                                       [&](const ev_softirq&) { explained = true; });
-  }
-  account_.thread()->self.for_each_overlapping(
-      at_ns, at_ns + 1, [&](const SelfKernel& self) { explained = explained || self.count > 1; });
-  return !explained;
-}
-
-// Around samples that found the thread in the kernel, up to the next one that found it outside.
-std::vector<Claim> UserTime::kernel_regions_in(const Stretch& stretch,
-                                               const std::vector<const Sample*>& samples) {
-  std::vector<Claim> regions;
-  uint64_t outside_ns = stretch.start_ns;
-  for (size_t i = 0; i < samples.size(); ++i) {
-    if (samples[i]->user_mode == 1) {
-      outside_ns = samples[i]->header.start_ns;
-      continue;
-    }
-    if (!shows_kernel(*samples[i], stretch)) {
-      continue;
-    }
-    const auto next_outside =
-        std::find_if(samples.begin() + static_cast<ptrdiff_t>(i), samples.end(),
-                     [](const Sample* sample) { return sample->user_mode == 1; });
-    const uint64_t until_ns =
-        next_outside == samples.end() ? stretch.end_ns : (*next_outside)->header.start_ns;
-    const ev_stack* stack = account_.thread()->stacks.find(samples[i]->stacks.kernel);
-    const std::string where = stack != nullptr && stack->frames > 0
-                                  ? account_.names().kernel_function(stack->ip[0])
-                                  : std::string();
-    regions.push_back(
-        {outside_ns, until_ns,
-         account_.unexplained(
-             where.empty() ? "in the kernel, but not for a system call or page fault that was seen"
-                           : fmt::format("in the kernel at {}, but not for a system call or page "
-                                         "fault that was seen",
-                                         where))});
-    i = static_cast<size_t>(next_outside - samples.begin()) - 1;
-  }
-  return regions;
 }
 
 bool UserTime::proven_without_sample(const Stretch& stretch) const {
@@ -305,19 +228,19 @@ UserTime::Place UserTime::place_of(const Sampled& sampled) const {
 }
 
 // The function that most samples found, the first of several.
-UserTime::Sampled UserTime::most_sampled(const std::vector<const Sample*>& samples) const {
+UserTime::Sampled UserTime::most_sampled(const std::vector<Sighting>& sightings) const {
   std::map<std::string, uint64_t> votes;
   Sampled most;
   uint64_t most_votes = 0;
-  for (const Sample* sample : samples) {
-    if (sample->user_mode == 0) {
+  for (const Sighting& sighting : sightings) {
+    if (sighting.found != Found::user && sighting.found != Found::untold) {
       continue;
     }
     ++most.samples;
-    const std::string function = function_of(*sample);
+    const std::string function = function_of(*sighting.sample);
     if (++votes[function] > most_votes) {
       most_votes = votes[function];
-      most.sample = sample;
+      most.sample = sighting.sample;
       most.function = function;
     }
   }
@@ -325,7 +248,7 @@ UserTime::Sampled UserTime::most_sampled(const std::vector<const Sample*>& sampl
 }
 
 // What the user code of a stretch was, named by its samples.
-uint32_t UserTime::user_origin(const std::vector<const Sample*>& samples, Grade grade) {
+uint32_t UserTime::user_origin(const std::vector<Sighting>& sightings, Grade grade) {
   Origin origin{.key = {Cause::application}, .source = {}, .grade = grade};
   if (account_.gap().gap_kind == EV_GAP_LATE_COMPLETION) {
     origin.key.cause = Cause::late_completion;
@@ -334,7 +257,7 @@ uint32_t UserTime::user_origin(const std::vector<const Sample*>& samples, Grade 
   if (account_.gap().gap_kind == EV_GAP_IN_POLL) {
     origin.key.cause = Cause::poll_function;
   }
-  const Sampled sampled = most_sampled(samples);
+  const Sampled sampled = most_sampled(sightings);
   if (sampled.sample != nullptr) {
     origin.source = sampled.sample;
     origin.samples = sampled.samples;
@@ -351,55 +274,57 @@ uint32_t UserTime::user_origin(const std::vector<const Sample*>& samples, Grade 
   return account_.add_origin(origin);
 }
 
-uint32_t UserTime::unproven_origin(const std::vector<const Sample*>& samples) {
+uint32_t UserTime::unproven_origin(const std::vector<Sighting>& sightings) {
   if (absence_is_evidence()) {
-    const uint32_t index = user_origin(samples, Grade::weak);
-    account_.annotate(index, samples.empty()
+    const uint32_t index = user_origin(sightings, Grade::weak);
+    account_.annotate(index, sightings.empty()
                                  ? "no sample fell into it; it did not enter the kernel, and the "
                                    "steal clock did not advance"
                                  : "the samples do not tell user from kernel code; it did not "
                                    "enter the kernel, and the steal clock did not advance");
     return index;
   }
-  if (!account_.evidence_complete()) {
-    return account_.unexplained("on the CPU, no sample fell into it, and records were lost");
-  }
+  const char* why = !account_.evidence_complete()    ? "records were lost"
+                    : !steal_clock_valid(account_)   ? "the steal clock could not be read"
+                    : stolen_budget_ns(account_) > 0 ? "time was stolen from the core"
+                                                     : "the end of the gap was not seen";
   return account_.unexplained(
-      steal_clock_valid(account_)
-          ? "on the CPU, no sample fell into it, and time was stolen from the core"
-          : "on the CPU, no sample fell into it, and the steal clock could not be read");
+      fmt::format("no record shows the thread in the kernel or off the CPU, no sample shows it in "
+                  "user code, and {}",
+                  why));
 }
 
 void UserTime::add(const Stretch& part, Proof proof, uint32_t origin) {
   for_each_part(account_.free_intervals(), part.start_ns, part.end_ns, [&](Claim free_part) {
     free_part.origin = origin;
-    user_ns_ += proof == Proof::in_kernel ? 0 : free_part.length_ns();
+    user_ns_ += proof == Proof::contradicted ? 0 : free_part.length_ns();
     pieces_.push_back({free_part, proof});
   });
 }
 
 void UserTime::examine(const Stretch& stretch) {
-  const std::vector<const Sample*> samples = samples_in(stretch);
-  const bool seen = std::any_of(samples.begin(), samples.end(),
-                                [](const Sample* sample) { return sample->user_mode == 1; });
+  const std::vector<Sighting> sightings = sightings_in(account_, stretch);
   FreeTime rest(stretch.start_ns, stretch.end_ns);
   std::vector<Claim> unanswered;
-  std::vector<Claim> in_kernel;
+  std::vector<Claim> doubtful;
   rest.claim(unanswered_in(stretch), unanswered);
-  rest.claim(kernel_regions_in(stretch, samples), in_kernel);
+  rest.claim(doubtful_parts(account_, stretch, sightings), doubtful);
   for (const Claim& part : unanswered) {
     add({part.start_ns, part.end_ns}, Proof::unanswered, part.origin);
   }
-  for (const Claim& part : in_kernel) {
-    add({part.start_ns, part.end_ns}, Proof::in_kernel, part.origin);
+  for (const Claim& part : doubtful) {
+    add({part.start_ns, part.end_ns}, Proof::contradicted, part.origin);
   }
-  if (rest.intervals().empty() || free_ns(account_, stretch.start_ns, stretch.end_ns) == 0) {
+  if (rest.intervals().empty()) {
     return;
   }
+  const bool seen = std::any_of(sightings.begin(), sightings.end(), [](const Sighting& sighting) {
+    return sighting.found == Found::user;
+  });
   const bool proven = seen || proven_without_sample(stretch);
   // A sample proves that user code ran, the steal clock that it ran all the time.
   const Grade grade = !seen || absence_is_evidence() ? Grade::exact : Grade::indirect;
-  const uint32_t origin = proven ? user_origin(samples, grade) : unproven_origin(samples);
+  const uint32_t origin = proven ? user_origin(sightings, grade) : unproven_origin(sightings);
   for (const Claim& part : rest.intervals()) {
     add({part.start_ns, part.end_ns}, proven ? Proof::proven : Proof::unproven, origin);
   }

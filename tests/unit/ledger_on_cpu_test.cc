@@ -37,6 +37,7 @@ TEST(HardIrq, NamesNumberActionDeviceAndAffinity) {
 
 TEST(HardIrq, NestedInSoftirqIsNetOfIt) {
   const Gap gap = only_gap(EvidenceStream()
+                               .add(sample_of(0, 2_ms + 1_us))
                                .add(vector_irq(EV_VECTOR_LOCAL_TIMER, 2_ms, 3_ms))
                                .add(softirq_of(1, 1_ms, 4_ms))
                                .add(sample_of(1, 500'000))
@@ -297,6 +298,37 @@ TEST(Application, SamplesThatDoNotTellTheModeProveNothing) {
       only_gap(EvidenceStream().add(sample_of(2, 1_ms)).add(between(4_ms, EV_GAP_STEAL_VALID)));
   EXPECT_EQ(flat.verdict.cause, Cause::application);
   EXPECT_EQ(flat.verdict.confidence, Confidence::low);
+}
+
+ev_irq tick(uint64_t at) { return vector_irq(EV_VECTOR_LOCAL_TIMER, at, at + 5_us); }
+
+TEST(Application, TimerInterruptsThatDoNotFindTheThreadContradictIt) {
+  // Its switch away went unseen: the steal clock is flat, but the ticks met somebody else.
+  const Gap gap = only_gap(EvidenceStream()
+                               .add(tick(1_ms))
+                               .add(tick(5_ms))
+                               .add(tick(9_ms))
+                               .add(between(12_ms, EV_GAP_STEAL_VALID)));
+  EXPECT_EQ(gap.verdict.cause, Cause::unexplained);
+  EXPECT_NE(gap.verdict.text.find("did not find the thread"), std::string::npos);
+
+  const Gap found = only_gap(EvidenceStream()
+                                 .add(sample_of(1, 5_ms + 1_us))
+                                 .add(tick(1_ms))  // too early: it had just polled
+                                 .add(tick(5_ms))
+                                 .add(between(12_ms, EV_GAP_STEAL_VALID)));
+  EXPECT_EQ(found.verdict.cause, Cause::application);
+  EXPECT_EQ(found.verdict.confidence, Confidence::high);
+}
+
+TEST(Application, UpToTheSampleBeforeAMissedTick) {
+  const Gap gap = only_gap(EvidenceStream()
+                               .add(sample_of(1, 4_ms + 1_us))
+                               .add(tick(4_ms))
+                               .add(tick(8_ms))
+                               .add(between(12_ms, EV_GAP_STEAL_VALID)));
+  EXPECT_EQ(ns_of(gap, Cause::unexplained), 8_ms - 10_us);  // less the ticks themselves
+  EXPECT_EQ(ns_of(gap, Cause::application), 4_ms);
 }
 
 TEST(Application, NotWhileTheThreadWasNotOnTheCpu) {

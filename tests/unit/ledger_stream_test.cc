@@ -118,11 +118,11 @@ TEST(Stream, ManySegmentsAreBoundedAndExact) {
 TEST(Stream, BoundingKeepsTheLongestSegmentsInPlace) {
   EvidenceStream stream;
   for (uint64_t at = 0; at < 4_ms; at += 4_us) {
-    stream.add(vector_irq(EV_VECTOR_LOCAL_TIMER, at, at + 1_us));
+    stream.add(vector_irq(EV_VECTOR_RESCHEDULE, at, at + 1_us));
   }
   stream.add(device_irq(36, "nic", 4_ms, 6_ms));
   for (uint64_t at = 6_ms; at < 10_ms; at += 4_us) {
-    stream.add(vector_irq(EV_VECTOR_LOCAL_TIMER, at, at + 1_us));
+    stream.add(vector_irq(EV_VECTOR_RESCHEDULE, at, at + 1_us));
   }
   const Gap gap = only_gap(stream.add(sample_of(1, 3_ms)).add(between(10_ms)));
   bool found = false;
