@@ -7,7 +7,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
+#include <ctime>
+#include <vector>
 
 namespace pollgap {
 namespace {
@@ -47,7 +50,48 @@ uint64_t best_of(Round round) {
   return best;
 }
 
+// A timer that tells nobody: its expiry is an interrupt on the CPU that armed it, and nothing else.
+class SilentTimer {
+ public:
+  explicit SilentTimer(std::chrono::nanoseconds period) {
+    sigevent nobody{};
+    nobody.sigev_notify = SIGEV_NONE;
+    armed_ = timer_create(CLOCK_MONOTONIC, &nobody, &timer_) == 0;
+    const timespec interval{0, static_cast<long>(period.count())};
+    const itimerspec when{interval, interval};
+    if (armed_) timer_settime(timer_, 0, &when, nullptr);
+  }
+  ~SilentTimer() {
+    if (armed_) timer_delete(timer_);
+  }
+  SilentTimer(const SilentTimer&) = delete;
+  SilentTimer& operator=(const SilentTimer&) = delete;
+
+ private:
+  timer_t timer_{};
+  bool armed_ = false;
+};
+
 }  // namespace
+
+uint64_t measure_interrupt_cost_ns() {
+  constexpr auto kSpin = std::chrono::milliseconds(10);
+  constexpr uint64_t kLooksNs = 1000;  // two looks at the clock are closer than this
+  const SilentTimer timer(std::chrono::microseconds(500));
+  std::vector<uint64_t> jumps;
+  const auto start = std::chrono::steady_clock::now();
+  auto before = start;
+  while (before - start < kSpin) {
+    const auto now = std::chrono::steady_clock::now();
+    const auto jump_ns = static_cast<uint64_t>((now - before).count());
+    if (jump_ns > kLooksNs) jumps.push_back(jump_ns);
+    before = now;
+  }
+  if (jumps.empty()) return 0;
+  const auto middle = jumps.begin() + static_cast<ptrdiff_t>(jumps.size() / 2);
+  std::nth_element(jumps.begin(), middle, jumps.end());
+  return *middle;
+}
 
 KernelEntryCost measure_kernel_entry_cost() {
   return {best_of(fault_round_ns), best_of(system_call_round_ns)};

@@ -16,4 +16,8 @@ struct KernelEntryCost {
 // Takes well under a millisecond; the best of several rounds.
 KernelEntryCost measure_kernel_entry_cost();
 
+// What a timer interrupt takes from a thread that does nothing but look at the clock: the median of
+// some, entry and exit included. Spins for 10 ms. 0: none was seen.
+uint64_t measure_interrupt_cost_ns();
+
 }  // namespace pollgap

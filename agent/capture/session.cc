@@ -102,6 +102,7 @@ struct CaptureSession::Impl {
   std::optional<SilenceSampler> sampler;
   std::vector<std::vector<std::byte>> ready;  // the agent's own records, delivered next
   std::vector<std::string> notes;
+  uint64_t interrupt_cost_ns = 0;
   uint64_t lost_told = 0;
   uint64_t lost_since_ns = 0;
   uint32_t contexts_seen = 0;
@@ -134,8 +135,10 @@ struct CaptureSession::Impl {
 };
 
 void CaptureSession::Impl::tell_session() {
+  Json host = host_facts(cgroups.cpu_version());
+  host["interrupt_cost_ns"] = interrupt_cost_ns;
   const Json session{{"tool", {{"name", "pollgap"}, {"version", version}, {"pid", getpid()}}},
-                     {"host", host_facts(cgroups.cpu_version())},
+                     {"host", host},
                      {"target", target_json(*process, found.contexts, probes.poll_sites())},
                      {"options", options_json(options)}};
   const std::string text = session.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -276,6 +279,7 @@ Result<std::unique_ptr<CaptureSession>> CaptureSession::open(const AttachOptions
       kernel ? std::move(*kernel) : KernelSymbols(), std::move(*user));
   if (!kernel) impl->notes.push_back("kernel functions have no names: " + kernel.error().message);
   impl->shares_core = shares_core;
+  impl->interrupt_cost_ns = measure_interrupt_cost_ns();
   impl->lost_since_ns = start;
   if (Status failed = impl->probes.attach(impl->found.sites)) {
     if (!impl->process->is_alive())

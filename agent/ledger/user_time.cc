@@ -17,7 +17,7 @@ namespace pollgap {
 namespace {
 
 // Between two entries into the kernel the thread ran user code, for less than this without doubt.
-constexpr uint64_t kShortNs = 200'000;
+constexpr uint64_t kShortNs = 400'000;
 // A core answers the sampler's interrupt within this if it runs at all.
 constexpr uint64_t kLateAnswerNs = 200'000;
 // Below this the steal clock's advance is the noise of its reading.
