@@ -137,6 +137,12 @@ void Poller::stop() {
   thread_.join();
 }
 
+clockid_t Poller::cpu_clock() {
+  clockid_t clock = CLOCK_MONOTONIC;
+  pthread_getcpuclockid(thread_.native_handle(), &clock);
+  return clock;
+}
+
 Status Poller::set_up_thread() {
   tid_ = gettid();
   name_thread(fmt::format("pg-poll-{}", index_));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <time.h>
 
 #include <atomic>
 #include <cstdint>
@@ -82,6 +83,8 @@ class Poller {
   bool drained() const { return drained_; }
 
   pid_t tid() const { return tid_; }
+  // The thread's CPU-time clock; valid while it runs.
+  clockid_t cpu_clock();
   int cpu() const { return cpu_; }
   const ibv_cq* cq() const { return endpoint_->cq(); }
   Endpoint& endpoint() { return *endpoint_; }

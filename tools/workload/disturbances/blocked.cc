@@ -56,7 +56,8 @@ class Futex final : public LoopDisturbance {
   std::string cause() const override { return "blocked"; }
   nlohmann::ordered_json culprit(const Environment&) const override {
     return {{"syscall", "futex"},
-            {"woken_by", {{"comm", holder_comm}, {"pid", getpid()}, {"tid", holder_.tid()}}}};
+            {"woken_by",
+             {{"task", {{"comm", holder_comm}, {"pid", getpid()}, {"tid", holder_.tid()}}}}}};
   }
 
  private:

@@ -18,6 +18,8 @@
 namespace pollgap::workload {
 namespace {
 
+constexpr int access = IBV_ACCESS_LOCAL_WRITE;  // an int: the macro ibv_reg_mr mixes enums
+
 // A buffer so large that its registration takes that long. Another thread deregisters it, in the
 // middle between two occurrences.
 class Registration final : public LoopDisturbance {
@@ -70,7 +72,7 @@ class Registration final : public LoopDisturbance {
     uint64_t spent = 0;
     for (int i = 0; i < samples; ++i) {
       const uint64_t start = read_cycles();
-      const Verbs<ibv_mr> mr(ibv_reg_mr(pd_, memory_.data(), bytes_, IBV_ACCESS_LOCAL_WRITE));
+      const Verbs<ibv_mr> mr(ibv_reg_mr(pd_, memory_.data(), bytes_, access));
       if (!mr) return verbs_error(fmt::format("ibv_reg_mr of {} bytes", bytes_));
       spent += read_cycles() - start;
     }

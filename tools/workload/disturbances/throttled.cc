@@ -2,6 +2,7 @@
 // The scheduler keeps the polling thread off its core although it could run: the CFS quota of its
 // cgroup, and real-time throttling.
 #include <fmt/format.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,21 +19,31 @@
 namespace pollgap::workload {
 namespace {
 
-constexpr uint64_t watch_period_ns = ns_per_ms;
+constexpr uint64_t watch_period_ns = 200 * ns_per_us;
+constexpr unsigned watches_per_look = 5;
+constexpr uint64_t look_period_ns = watches_per_look * watch_period_ns;
+
+// The kernel accounts a running thread's time, and sees that its quota is used up, in the scheduler
+// tick, which is every 4 ms with HZ=250, and when somebody reads the thread's CPU clock: so one
+// does that, from another CPU.
+void account_now(clockid_t cpu_clock) {
+  timespec spent{};
+  clock_gettime(cpu_clock, &spent);
+}
 
 std::string group_name(unsigned index) {
   return fmt::format("pollgap-workload-{}-{}", getpid(), index);
 }
 
-// When a throttling of that length was that was seen to be over at seen_ns, up to a period of
-// watching late: from when the polling thread left its core, which begins a gap.
+// When a throttling of that length was that was seen to be over at seen_ns, up to two looks late:
+// from when the polling thread left its core, which begins a gap.
 Occurrence place(const Poller& poller, const TscClock& clock, uint64_t length_ns,
                  uint64_t seen_ns) {
   for (const GapRecord& gap : poller.detector().gaps()) {
     if (gap.kind == GapKind::late_completion) continue;
     const uint64_t start_ns = clock.to_mono_ns(gap.start_ticks);
     const uint64_t end_ns = start_ns + length_ns;
-    if (end_ns <= seen_ns && seen_ns - end_ns < 2 * watch_period_ns) return {start_ns, end_ns};
+    if (end_ns <= seen_ns && seen_ns - end_ns < 2 * look_period_ns) return {start_ns, end_ns};
   }
   return {seen_ns - length_ns, seen_ns};
 }
@@ -90,7 +101,7 @@ class Quota final : public Disturbance {
 
  private:
   struct Throttled {
-    uint64_t seen_ns;    // over at most watch_period_ns ago
+    uint64_t seen_ns;    // over at most about look_period_ns ago
     uint64_t length_ns;  // cpu.stat
     uint64_t number;
   };
@@ -102,6 +113,8 @@ class Quota final : public Disturbance {
       done_ = group_->add_thread(poller_->tid()).has_value();
       return;
     }
+    account_now(poller_->cpu_clock());
+    if (++watches_ % watches_per_look != 0) return;
     const CpuCgroup::Throttling now = group_->throttling();
     if (now.total_ns == before_.total_ns) return;
     seen_.push_back({monotonic_ns(), now.total_ns - before_.total_ns, now.count});
@@ -112,12 +125,13 @@ class Quota final : public Disturbance {
   }
 
   int other_cpu_ = 0;
-  const Poller* poller_ = nullptr;
+  Poller* poller_ = nullptr;
   std::unique_ptr<CpuCgroup> group_;
   std::string path_;
   InjectorThread watcher_;
   bool added_ = false;
   bool done_ = false;
+  unsigned watches_ = 0;
   CpuCgroup::Throttling before_;
   std::vector<Throttled> seen_;  // of watcher_, until it has stopped
 };
@@ -197,7 +211,9 @@ class RealTimeThrottling final : public Disturbance {
     if (mechanism != "fair-server") error = prepare_group();
     by_group_ = mechanism != "fair-server" && !error;
     if (mechanism == "fair-server" || (mechanism == "auto" && error)) {
+      const std::string other = error ? error->message + "; " : "";
       error = fair_server_.set(poller_->cpu(), spec().length_ns, spec().period_ns);
+      if (error) error->message.insert(0, other);
     }
     if (error) return refusal(error->message, error->code);
     return std::nullopt;
@@ -233,11 +249,10 @@ class RealTimeThrottling final : public Disturbance {
   Status prepare_group() {
     Result<std::unique_ptr<CpuCgroup>> made = CpuCgroup::create(group_name(index()));
     if (!made) return made.error();
-    if (Status error =
-            (*made)->set_real_time_quota(spec().period_ns - spec().length_ns, spec().period_ns)) {
-      error->message +=
-          " (real-time groups: a parent's share is usually 95 %, so the length must "
-          "be at least 5 % of the period)";
+    // The parent's share is usually 95 %, and no group's may be more: then the throttlings come
+    // more often than asked for.
+    const uint64_t period_ns = std::min(spec().period_ns, spec().length_ns * 20);
+    if (Status error = (*made)->set_real_time_quota(period_ns - spec().length_ns, period_ns)) {
       return error;
     }
     group_ = std::move(*made);
@@ -265,6 +280,8 @@ class RealTimeThrottling final : public Disturbance {
       taker_.begin({0, 1, 0});
       return;
     }
+    account_now(poller_->cpu_clock());
+    if (++watches_ % watches_per_look != 0) return;
     const auto turns = taker_.occurrences();
     const auto long_turns = std::count_if(turns.begin(), turns.end(), [](const Occurrence& turn) {
       return turn.end_ns - turn.start_ns >= least_turn_ns;
@@ -274,10 +291,11 @@ class RealTimeThrottling final : public Disturbance {
     fair_server_.restore();
   }
 
-  const Poller* poller_ = nullptr;
+  Poller* poller_ = nullptr;
   int other_cpu_ = 0;
   bool by_group_ = false;
   bool begun_ = false;
+  unsigned watches_ = 0;
   std::string path_;
   std::unique_ptr<CpuCgroup> group_;
   FairServer fair_server_;
