@@ -35,15 +35,22 @@ std::string group_name(unsigned index) {
   return fmt::format("pollgap-workload-{}-{}", getpid(), index);
 }
 
-// When a throttling of that length was that was seen to be over at seen_ns, up to two looks late:
-// from when the polling thread left its core, which begins a gap.
-Occurrence place(const Poller& poller, const TscClock& clock, uint64_t length_ns,
-                 uint64_t seen_ns) {
+// The polling thread's gaps in which it may have been off its core.
+std::vector<Occurrence> stalls(const Poller& poller, const TscClock& clock) {
+  std::vector<Occurrence> found;
   for (const GapRecord& gap : poller.detector().gaps()) {
     if (gap.kind == GapKind::late_completion) continue;
-    const uint64_t start_ns = clock.to_mono_ns(gap.start_ticks);
-    const uint64_t end_ns = start_ns + length_ns;
-    if (end_ns <= seen_ns && seen_ns - end_ns < 2 * look_period_ns) return {start_ns, end_ns};
+    found.push_back({clock.to_mono_ns(gap.start_ticks), clock.to_mono_ns(gap.end_ticks)});
+  }
+  return found;
+}
+
+// When a throttling of that length was that was seen to be over at seen_ns, up to two looks late:
+// from when the polling thread left its core, which begins a gap.
+Occurrence place(const std::vector<Occurrence>& stalls, uint64_t length_ns, uint64_t seen_ns) {
+  for (const Occurrence& stall : stalls) {
+    const uint64_t end_ns = stall.start_ns + length_ns;
+    if (end_ns <= seen_ns && seen_ns - end_ns < 2 * look_period_ns) return {stall.start_ns, end_ns};
   }
   return {seen_ns - length_ns, seen_ns};
 }
@@ -87,15 +94,15 @@ class Quota final : public Disturbance {
     group_.reset();
   }
   void report(const Environment& environment, TruthLog& log) override {
+    const std::vector<Occurrence> gaps = stalls(victim(environment), environment.clock);
     for (const Throttled& throttled : seen_) {
-      log_occurrence(
-          environment, log, "throttled",
-          place(victim(environment), environment.clock, throttled.length_ns, throttled.seen_ns),
-          {{"throttle", "cfs_quota"},
-           {"cgroup", path_},
-           {"quota_ns", spec().period_ns - spec().length_ns},
-           {"period_ns", spec().period_ns}},
-          {{"throttled_ns", throttled.length_ns}, {"nr_throttled", throttled.number}});
+      log_occurrence(environment, log, "throttled",
+                     place(gaps, throttled.length_ns, throttled.seen_ns),
+                     {{"throttle", "cfs_quota"},
+                      {"cgroup", path_},
+                      {"quota_ns", spec().period_ns - spec().length_ns},
+                      {"period_ns", spec().period_ns}},
+                     {{"throttled_ns", throttled.length_ns}, {"nr_throttled", throttled.number}});
     }
   }
 
@@ -187,7 +194,8 @@ class FairServer {
 
 // A real-time thread that never sleeps is kept off its core now and then: by the runtime of its
 // cgroup (RT_GROUP_SCHED), or by the fair server. An ordinary task that always wants the core is
-// there to take it, and its turns are the truth.
+// there to take it. Its turns tell that the polling thread was throttled; when, the gap of that
+// thread around them, because other ordinary tasks take their turns too.
 class RealTimeThrottling final : public Disturbance {
  public:
   using Disturbance::Disturbance;
@@ -211,6 +219,7 @@ class RealTimeThrottling final : public Disturbance {
     if (mechanism != "fair-server") error = prepare_group();
     by_group_ = mechanism != "fair-server" && !error;
     if (mechanism == "fair-server" || (mechanism == "auto" && error)) {
+      period_ns_ = spec().period_ns;
       const std::string other = error ? error->message + "; " : "";
       error = fair_server_.set(poller_->cpu(), spec().length_ns, spec().period_ns);
       if (error) error->message.insert(0, other);
@@ -232,12 +241,14 @@ class RealTimeThrottling final : public Disturbance {
   void report(const Environment& environment, TruthLog& log) override {
     nlohmann::ordered_json culprit{{"throttle", by_group_ ? "rt_runtime" : "fair_server"}};
     if (by_group_) culprit["cgroup"] = path_;
-    size_t count = 0;
-    for (const Occurrence& turn : taker_.occurrences()) {
-      if (turn.end_ns - turn.start_ns < least_turn_ns) continue;
-      if (spec().count != 0 && count++ == spec().count) break;
-      log_occurrence(environment, log, "throttled", turn, culprit,
-                     {{"took", {{"comm", taker_comm}, {"pid", taker_.pid()}}}});
+    std::vector<Occurrence> times = throttlings();
+    if (spec().count != 0 && times.size() > spec().count) times.resize(spec().count);
+    const std::vector<Occurrence> gaps = stalls(victim(environment), environment.clock);
+    for (const Occurrence& time : times) {
+      log_occurrence(environment, log, "throttled", around(gaps, time), culprit,
+                     {{"took", {{"comm", taker_comm}, {"pid", taker_.pid()}}},
+                      {"took_from_mono_ns", time.start_ns},
+                      {"took_until_mono_ns", time.end_ns}});
     }
   }
 
@@ -251,8 +262,8 @@ class RealTimeThrottling final : public Disturbance {
     if (!made) return made.error();
     // The parent's share is usually 95 %, and no group's may be more: then the throttlings come
     // more often than asked for.
-    const uint64_t period_ns = std::min(spec().period_ns, spec().length_ns * 20);
-    if (Status error = (*made)->set_real_time_quota(period_ns - spec().length_ns, period_ns)) {
+    period_ns_ = std::min(spec().period_ns, spec().length_ns * 20);
+    if (Status error = (*made)->set_real_time_quota(period_ns_ - spec().length_ns, period_ns_)) {
       return error;
     }
     group_ = std::move(*made);
@@ -272,6 +283,27 @@ class RealTimeThrottling final : public Disturbance {
     }
   }
 
+  // The taker's turns, those of one throttling taken together.
+  std::vector<Occurrence> throttlings() const {
+    std::vector<Occurrence> times;
+    for (const Occurrence& turn : taker_.occurrences()) {
+      if (turn.end_ns - turn.start_ns < least_turn_ns) continue;
+      if (!times.empty() && turn.start_ns - times.back().end_ns < period_ns_ / 2) {
+        times.back().end_ns = turn.end_ns;
+      } else {
+        times.push_back(turn);
+      }
+    }
+    return times;
+  }
+
+  static Occurrence around(const std::vector<Occurrence>& gaps, const Occurrence& time) {
+    for (const Occurrence& gap : gaps) {
+      if (gap.start_ns <= time.start_ns && time.start_ns < gap.end_ns) return gap;
+    }
+    return time;
+  }
+
   // The first time begins, later counts.
   void watch() {
     if (!begun_) {
@@ -282,11 +314,8 @@ class RealTimeThrottling final : public Disturbance {
     }
     account_now(poller_->cpu_clock());
     if (++watches_ % watches_per_look != 0) return;
-    const auto turns = taker_.occurrences();
-    const auto long_turns = std::count_if(turns.begin(), turns.end(), [](const Occurrence& turn) {
-      return turn.end_ns - turn.start_ns >= least_turn_ns;
-    });
-    if (spec().count == 0 || static_cast<uint64_t>(long_turns) < spec().count) return;
+    // One more than asked for: only then is the last complete.
+    if (spec().count == 0 || throttlings().size() <= spec().count) return;
     if (group_) group_->remove_threads();
     fair_server_.restore();
   }
@@ -294,6 +323,7 @@ class RealTimeThrottling final : public Disturbance {
   Poller* poller_ = nullptr;
   int other_cpu_ = 0;
   bool by_group_ = false;
+  uint64_t period_ns_ = 0;  // in force
   bool begun_ = false;
   unsigned watches_ = 0;
   std::string path_;
