@@ -63,10 +63,16 @@ struct cfs_rq {
   int throttle_count; /* > 0: it or an ancestor is throttled */
 };
 
+struct rt_bandwidth {
+  s64 rt_period; /* ktime_t */
+  u64 rt_runtime;
+};
+
 struct task_group {
   struct cgroup_subsys_state css;
   struct task_group *parent;
   struct cfs_bandwidth cfs_bandwidth;
+  struct rt_bandwidth rt_bandwidth; /* with CONFIG_RT_GROUP_SCHED */
 };
 
 struct sched_entity {

@@ -127,7 +127,7 @@ struct ev_off_cpu {
   __u64 user_ip;   /* where its user code stood; 0 unknown */
   __u64 wakeup_ns; /* when it became runnable again (sched_wakeup); 0: it was runnable all along */
   struct ev_waker waker;    /* who woke it; at_ns 0: not seen */
-  __u64 throttle_cgroup_id; /* the throttled group, with EV_OFF_CFS_THROTTLED */
+  __u64 throttle_cgroup_id; /* the throttled group, with EV_OFF_*_THROTTLED; 0 unknown */
   __u64 quota_ns;
   __u64 period_ns;
 };

@@ -183,10 +183,10 @@ static __always_inline void end_window(const struct thread_state *thread, struct
   if (end_ns - start >= config.threshold_ns) state->idle_ns += end_ns - start;
 }
 
+/* `cq`: as it was when the stall began, before the completions of its end were settled; or 0. */
 static __always_inline void stall(void *ctx, struct thread_state *thread, struct poll_state *state,
-                                  u64 cq_address, u64 start, u64 end, u64 steal, u32 kind,
-                                  u32 flags, u32 completions, u32 errors) {
-  struct cq_state *cq = bpf_map_lookup_elem(&cqs, &cq_address);
+                                  const struct cq_state *cq, u64 cq_address, u64 start, u64 end,
+                                  u64 steal, u32 kind, u32 flags, u32 completions, u32 errors) {
   u32 cpu = bpf_get_smp_processor_id();
   struct gap_facts facts = {.start_ns = start,
                             .end_ns = end,
@@ -241,8 +241,8 @@ static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u6
     /* Waiting for a completion event is idle: what lies before and after it may be gaps. */
     if (thread->event_enter_ns >= from && thread->event_return_ns > thread->event_enter_ns) {
       if (thread->event_enter_ns - from >= config.threshold_ns)
-        stall(ctx, thread, state, cq, from, thread->event_enter_ns, steal, EV_GAP_BETWEEN_POLLS,
-              flags | EV_GAP_WAITED_EVENT, 0, 0);
+        stall(ctx, thread, state, bpf_map_lookup_elem(&cqs, &cq), cq, from, thread->event_enter_ns,
+              steal, EV_GAP_BETWEEN_POLLS, flags | EV_GAP_WAITED_EVENT, 0, 0);
       state->idle_ns += thread->event_return_ns - thread->event_enter_ns;
       from = thread->event_return_ns;
       state->window_ns = from;
@@ -250,7 +250,8 @@ static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u6
       flags |= EV_GAP_WAITED_EVENT;
     }
     if (now - from >= config.threshold_ns)
-      stall(ctx, thread, state, cq, from, now, steal, EV_GAP_BETWEEN_POLLS, flags, 0, 0);
+      stall(ctx, thread, state, bpf_map_lookup_elem(&cqs, &cq), cq, from, now, steal,
+            EV_GAP_BETWEEN_POLLS, flags, 0, 0);
   }
   state->polls++;
   state->window_polls++;
@@ -383,8 +384,8 @@ static __always_inline void poll_return(void *ctx, s32 result, u64 steal) {
       errors = role == PG_POLL_CQ ? read_completions(thread, cq, now, completions)
                                   : read_current(thread, cq, now);
     if (now - entered >= config.threshold_ns) {
-      stall(ctx, thread, state, cq_address, entered, now, steal, EV_GAP_IN_POLL, 0, completions,
-            errors);
+      stall(ctx, thread, state, &before, cq_address, entered, now, steal, EV_GAP_IN_POLL, 0,
+            completions, errors);
     } else {
       end_window(thread, state, &before, cq_address, now, completions, errors);
     }
@@ -559,8 +560,8 @@ int BPF_PROG(on_process_exit, struct task_struct *task) {
   state = bpf_map_lookup_elem(&polls, &key);
   if (state && state->exit_ns && now - state->exit_ns >= config.threshold_ns &&
       thread->event_enter_ns < state->exit_ns)
-    stall(ctx, thread, state, key.cq, state->exit_ns, now, 0, EV_GAP_BETWEEN_POLLS, EV_GAP_OPEN, 0,
-          0);
+    stall(ctx, thread, state, bpf_map_lookup_elem(&cqs, &key.cq), key.cq, state->exit_ns, now, 0,
+          EV_GAP_BETWEEN_POLLS, EV_GAP_OPEN, 0, 0);
   record = reserve_record(struct ev_process, EV_PROCESS, bpf_get_smp_processor_id(), now, now);
   if (record) {
     record->tid = tid;

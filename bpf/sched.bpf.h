@@ -93,6 +93,17 @@ static __always_inline void note_quota(struct thread_state *thread, struct task_
   }
 }
 
+/* The nearest group that has a real-time limit of its own; the root group's is the machine's. */
+static __always_inline void note_rt_runtime(struct thread_state *thread, struct task_struct *task) {
+  struct task_group *group = BPF_CORE_READ(task, sched_task_group);
+  thread->throttle_cgroup_id = 0;
+  thread->quota_ns = thread->period_ns = 0;
+  if (!group || !bpf_core_field_exists(group->rt_bandwidth)) return;
+  thread->quota_ns = BPF_CORE_READ(group, rt_bandwidth.rt_runtime);
+  thread->period_ns = BPF_CORE_READ(group, rt_bandwidth.rt_period);
+  thread->throttle_cgroup_id = BPF_CORE_READ(group, css.cgroup, kn, id);
+}
+
 static __always_inline u32 off_flags(struct thread_state *thread, struct task_struct *task,
                                      u32 state) {
   u32 flags = 0;
@@ -104,7 +115,10 @@ static __always_inline u32 off_flags(struct thread_state *thread, struct task_st
       flags |= EV_OFF_CFS_THROTTLED;
       note_quota(thread, task);
     }
-    if (rt_throttled(task)) flags |= EV_OFF_RT_THROTTLED;
+    if (rt_throttled(task)) {
+      flags |= EV_OFF_RT_THROTTLED;
+      note_rt_runtime(thread, task);
+    }
     return flags;
   }
   if (state & TASK_STATE_FROZEN || BPF_CORE_READ(task, jobctl) & JOBCTL_TRAP_FREEZE)

@@ -94,9 +94,17 @@ bool has_runtime_limit(uint32_t policy) {
   return policy == SCHED_FIFO || policy == SCHED_RR || policy == SCHED_DEADLINE;
 }
 
+// Since 6.12 only a group's real-time runqueue is ever throttled (RT group scheduling); the core's
+// own has the fair server instead (kernel/sched/rt.c, fair.c).
 Throttle runtime_throttle(const Account& account, const OffCpu& off, const ev_run* run) {
   if (off.policy == SCHED_DEADLINE) {
     return Throttle::dl_runtime;
+  }
+  if ((off.flags & EV_OFF_RT_THROTTLED) != 0) {
+    return Throttle::rt_runtime;
+  }
+  if ((off.flags & EV_OFF_RT_THROTTLED) != 0) {
+    return Throttle::rt_runtime;
   }
   const bool by_fair_server =
       (run != nullptr && run->fair_server != 0) || account.session().throttles_by_fair_server;
@@ -124,6 +132,23 @@ bool ran_for_throttling(const Stint& stint, const ev_run& run) {
          off.header.start_ns - run.header.start_ns < kSwitchSlackNs;
 }
 
+// The kernel said itself that the thread's real-time runqueue was throttled: all of the wait, but
+// for what other real-time tasks ran.
+void claim_said_throttled(Account& account, const Stint& stint, const std::vector<Claim>& others,
+                          std::vector<Claim>& wanted) {
+  FreeTime rest(stint.start_ns, stint.end_ns);
+  std::vector<Claim> taken;
+  rest.claim(others, taken);
+  const Origin origin{.key = {Cause::throttled,
+                              static_cast<uint64_t>(runtime_throttle(account, *stint.off, nullptr)),
+                              stint.off->throttle_cgroup_id},
+                      .source = stint.off};
+  const uint32_t index = account.add_origin(origin);
+  for (const Claim& part : rest.intervals()) {
+    wanted.push_back({part.start_ns, part.end_ns, index});
+  }
+}
+
 void claim_runtime_throttled(Account& account, const Stint& stint, std::vector<Claim>& wanted) {
   const CpuOccupation& occupation = account.occupation(stint.cpu);
   std::vector<Claim> others;  // stretches of real-time tasks: preemption, left to the later rule
@@ -140,26 +165,11 @@ void claim_runtime_throttled(Account& account, const Stint& stint, std::vector<C
         .source = &run};
     throttled.push_back({part.start_ns, part.end_ns, account.add_origin(origin)});
   });
-  if ((stint.off->flags & EV_OFF_RT_THROTTLED) == 0) {
+  if ((stint.off->flags & EV_OFF_RT_THROTTLED) != 0) {
+    claim_said_throttled(account, stint, others, wanted);
+  } else {
     wanted.insert(wanted.end(), throttled.begin(), throttled.end());
-    return;
   }
-  // The kernel said so itself: what no task's record covers was throttled too.
-  FreeTime rest(stint.start_ns, stint.end_ns);
-  std::vector<Claim> taken;
-  rest.claim(others, taken);
-  taken.clear();
-  rest.claim(throttled, taken);
-  const Origin origin{
-      .key = {Cause::throttled,
-              static_cast<uint64_t>(runtime_throttle(account, *stint.off, nullptr)), 0},
-      .source = stint.off};
-  const uint32_t index = account.add_origin(origin);
-  for (const Claim& hole : rest.intervals()) {
-    taken.push_back({hole.start_ns, hole.end_ns, index});
-  }
-  taken = innermost(std::move(taken));
-  wanted.insert(wanted.end(), taken.begin(), taken.end());
 }
 
 }  // namespace

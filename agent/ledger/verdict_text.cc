@@ -108,8 +108,8 @@ std::string throttled(uint64_t ns, Culprits culprits) {
                        instead(culprits));
   }
   return fmt::format(
-      "throttled {}: real-time tasks used up the runtime that kernel.sched_rt_runtime_us allows "
-      "them{}",
+      "throttled {}: real-time tasks used up the runtime that kernel.sched_rt_runtime_us, or their "
+      "cgroup's cpu.rt_runtime_us, allows them{}",
       duration, instead(culprits));
 }
 

@@ -291,6 +291,7 @@ TEST(Throttled, TheKernelsFlagCoversWhatNoRecordDoes) {
   const Gap gap = only_gap(
       EvidenceStream().add(fifo_run("migration/1", 19, 10_ms, 11_ms)).add(off).add(between(50_ms)));
   EXPECT_EQ(ns_of(gap, Cause::throttled), 49_ms);
+  EXPECT_EQ(gap.verdict.detail.throttle, "rt_runtime") << "a group's, on a kernel this new";
   EXPECT_EQ(ns_of(gap, Cause::preemption), 1_ms);
 }
 
