@@ -285,21 +285,22 @@ TEST_F(LiveProcess, PollFunctionIsSymbolizedToItsModule) {
 }
 
 TEST_F(LiveProcess, ByAUsersPollSite) {
-  const Site* poll = site(SiteRole::poll_cq, target.fact("poll_cq"));
-  ASSERT_NE(poll, nullptr);
+  const Site* found_live = site(SiteRole::poll_cq, target.fact("poll_cq"));
+  ASSERT_NE(found_live, nullptr);
+  const Site poll = *found_live;
   std::array<char, 32> offset{};
   (void)snprintf(offset.data(), offset.size(), "+0x%llx",
-                 static_cast<unsigned long long>(poll->function_offset));
+                 static_cast<unsigned long long>(poll.function_offset));
   DiscoveryOptions options;
-  options.poll_sites = {poll->module + offset.data()};
+  options.poll_sites = {poll.module + offset.data()};
   auto found = discover(target.pid(), options);
   ASSERT_TRUE(found) << found.error().message;
   sites = std::move(*found);
   expect_hits(site(SiteRole::user, target.fact("poll_cq")), "poll", 200, target.fact("cq"));
   // One byte further no instruction starts.
   (void)snprintf(offset.data(), offset.size(), "+0x%llx",
-                 static_cast<unsigned long long>(poll->function_offset + 1));
-  options.poll_sites = {poll->module + offset.data()};
+                 static_cast<unsigned long long>(poll.function_offset + 1));
+  options.poll_sites = {poll.module + offset.data()};
   const auto refused = discover(target.pid(), options);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ExitCode::no_poll_function);
