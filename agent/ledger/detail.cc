@@ -173,7 +173,8 @@ class DetailMaker {
                                              "dl_runtime"};
     detail_.throttle = kNames[origin_.key.a];
     if (const auto* off = std::get_if<const OffCpu*>(&origin_.source);
-        off != nullptr && throttle == Throttle::cfs_quota) {
+        off != nullptr && (throttle == Throttle::cfs_quota || throttle == Throttle::rt_runtime) &&
+        (*off)->throttle_cgroup_id != 0) {
       detail_.cgroup = names_.cgroup((*off)->throttle_cgroup_id);
       detail_.quota_ns = (*off)->quota_ns;
       detail_.period_ns = (*off)->period_ns;

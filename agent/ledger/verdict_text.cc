@@ -107,6 +107,11 @@ std::string throttled(uint64_t ns, Culprits culprits) {
     return fmt::format("throttled {}: the thread used up its SCHED_DEADLINE runtime{}", duration,
                        instead(culprits));
   }
+  if (!first.cgroup.empty()) {
+    return fmt::format("throttled {}: the real-time tasks of cgroup {} used up their {} per {}{}",
+                       duration, first.cgroup, format_duration(first.quota_ns),
+                       format_duration(first.period_ns), instead(culprits));
+  }
   return fmt::format(
       "throttled {}: real-time tasks used up the runtime that kernel.sched_rt_runtime_us, or their "
       "cgroup's cpu.rt_runtime_us, allows them{}",
