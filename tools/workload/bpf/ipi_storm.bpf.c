@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Holds the polling core with a chain of short interrupts: at the end of each irq_work interrupt the
- * next one is raised, which the CPU takes as soon as it returns from this one. A ring buffer's
+ * Holds the polling core with a chain of short interrupts: at the end of each irq_work interrupt
+ * the next one is raised, which the CPU takes as soon as it returns from this one. A ring buffer's
  * wakeup is what raises irq_work.
  */
 #include "tools/workload/bpf/spin.bpf.h"
@@ -15,8 +15,8 @@ struct {
 
 __u32 storm_cpu;
 __u64 storm_start_ns;
-__u64 storm_until_ns; /* 0: no storm */
-__u64 storm_interrupts; /* of the present storm */
+__u64 storm_until_ns;            /* 0: no storm */
+__u64 storm_interrupts;          /* of the present storm */
 __u64 storm_counts[OCCURRENCES]; /* interrupts, by occurrence */
 
 static __always_inline int raise_next(void) {

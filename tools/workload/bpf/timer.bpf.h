@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A BPF timer that occurs on a schedule, on the CPU where it was first armed. It runs in the HRTIMER
- * softirq. The including program defines on_time(), and runs arm_timer once on the polling core.
+ * A BPF timer that occurs on a schedule, on the CPU where it was first armed. It runs in the
+ * HRTIMER softirq. The including program defines on_time(), and runs arm_timer once on the polling
+ * core.
  */
 #ifndef POLLGAP_WORKLOAD_TIMER_BPF_H
 #define POLLGAP_WORKLOAD_TIMER_BPF_H
