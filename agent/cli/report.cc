@@ -22,30 +22,31 @@ struct Options {
   std::optional<uint64_t> gap;
 };
 
+// Nothing is printed of a file that turns out to be no report further down.
 ExitCode show_text(const Options& options) {
   const TextStyle style = output_style();
-  bool first = true;
+  std::string text;
   const auto head = read_report(options.path, [&](ReportedGap&& gap) {
-    if (first) print(gap_line_titles(style) + "\n");
-    first = false;
-    print(gap_line(gap, style) + "\n");
+    if (text.empty()) text = gap_line_titles(style) + "\n";
+    text += gap_line(gap, style) + "\n";
   });
   if (!head) return tell(head.error());
-  print((first ? "" : "\n") + summary_text(head.value(), style));
+  if (!text.empty()) text += "\n";
+  print(text);
+  print(summary_text(head.value(), style));
   return ExitCode::done;
 }
 
 ExitCode show_gap(const Options& options) {
-  bool found = false;
+  std::string ledger;
   uint64_t gaps = 0;
   const auto head = read_report(options.path, [&](ReportedGap&& gap) {
     ++gaps;
-    if (gap.gap.id != *options.gap) return;
-    found = true;
-    print(gap_ledger(gap, output_style()));
+    if (gap.gap.id == *options.gap) ledger = gap_ledger(gap, output_style());
   });
   if (!head) return tell(head.error());
-  if (found) return ExitCode::done;
+  print(ledger);
+  if (!ledger.empty()) return ExitCode::done;
   return tell({ExitCode::other,
                fmt::format("{} has no gap {}: it holds {}, and 'pollgap report {}' lists them",
                            options.path, *options.gap, gaps, options.path)});

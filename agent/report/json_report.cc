@@ -18,6 +18,7 @@ std::string dump(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
+// The schema wants both members, whatever a damaged capture still tells.
 Json tool_of(const SessionInfo& session) {
   Json tool = session.tool;
   if (!tool.contains("name")) tool["name"] = "pollgap";
@@ -135,6 +136,11 @@ ReportHead ReportBuilder::head(const SessionFacts& facts,
                                const std::vector<std::string>& notes) const {
   ReportHead head;
   head.session = parse_session_info(facts.session_json);
+  head.session.tool = tool_of(head.session);
+  // A session may be told anew; wall times all come from the first anchor.
+  if (session_.clock && head.session.clock)
+    head.session.host["clock"] = {{"mono_ns", session_.clock->mono_ns},
+                                  {"realtime_ns", session_.clock->realtime_ns}};
   head.coverage = coverage_of(facts, head.session, notes);
   head.summary = summary_.finish(facts);
   return head;
@@ -144,7 +150,7 @@ void ReportBuilder::write(const ReportHead& head,
                           const std::function<void(std::string_view)>& sink) const {
   sink("{\n");
   sink(top_level_member("schema", kReportSchema));
-  sink(top_level_member("tool", tool_of(head.session)));
+  sink(top_level_member("tool", head.session.tool));
   sink(top_level_member("host", head.session.host));
   sink(top_level_member("target", head.session.target));
   sink(top_level_member("options", head.session.options));

@@ -1,43 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/report/read_report.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 
 #include "agent/report/summary_json.h"
+#include "probes/file_descriptor.h"
 
 namespace pollgap {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr size_t kLeastRead = 64 * 1024;
+
+Error cannot_read(const std::string& path, int error) {
+  return {ExitCode::other, fmt::format("cannot read report {}: {}", path, std::strerror(error))};
+}
+
 Result<std::string> read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file)
-    return Error{ExitCode::other,
-                 fmt::format("cannot open report {}: {}", path, std::strerror(errno))};
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status {};
+  if (!file || fstat(file.get(), &status) != 0) return cannot_read(path, errno);
+  if (S_ISDIR(status.st_mode)) return cannot_read(path, EISDIR);
   std::string text;
-  const auto size = file.tellg();
-  if (size > 0) {
-    text.resize(static_cast<size_t>(size));
-    file.seekg(0);
-    file.read(text.data(), size);
-  } else {  // a pipe, or an empty file
-    file.clear();
-    file.seekg(0);
-    file.clear();
-    text.assign(std::istreambuf_iterator<char>(file), {});
+  size_t length = 0;
+  for (;;) {
+    // A regular file is read in one go; a pipe has no size to go by.
+    if (length == text.size())
+      text.resize(std::max({text.size() * 2, static_cast<size_t>(status.st_size) + 1, kLeastRead}));
+    const ssize_t bytes = read(file.get(), text.data() + length, text.size() - length);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) return cannot_read(path, errno);
+    if (bytes == 0) break;
+    length += static_cast<size_t>(bytes);
   }
-  if (file.bad() || text.empty())
-    return Error{ExitCode::other,
-                 fmt::format("report {} is empty or cannot be read; write it anew with "
-                             "'pollgap attach --output' or 'pollgap replay --output'",
-                             path)};
-  return text;
+  text.resize(length);
+  if (!text.empty()) return text;
+  return Error{ExitCode::other,
+               fmt::format("report {} is empty; write it anew with 'pollgap attach --output' or "
+                           "'pollgap replay --output'",
+                           path)};
 }
 
 // Takes each element of the top-level member `gaps` out of the document as soon as it is complete.
