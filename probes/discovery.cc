@@ -147,7 +147,7 @@ class Discovery {
     scanned_bytes_ = scan.scanned_bytes;
     for (const std::string& text : scan.notes) note(text);
     const std::set<int> uverbs = process_.uverbs_fds();
-    saw_no_device_ = scan.complete && scan.contexts.empty() && uverbs.empty();
+    saw_no_device_ = scan.contexts.empty() && uverbs.empty();
     for (LiveContext& context : scan.contexts) {
       const std::string from =
           "live ibv_context " + hex(context.info.address) + " of " + context.info.device +
@@ -334,7 +334,7 @@ class Discovery {
                    who + " has not loaded libibverbs, and there is " + looked +
                        ": attach once it has opened its RDMA device" + otherwise};
     }
-    if (hook_tells()) return std::nullopt;
+    if (options_.wait_for_context && hook_found_) return std::nullopt;
     return Error{ExitCode::no_poll_function,
                  who + " has loaded libibverbs but opened no RDMA device: there is " + looked +
                      ", nor a poll function in the " + std::to_string(providers_seen_) +

@@ -117,10 +117,10 @@ class Scanner {
 
   LiveScan run() {
     Sweep sweep(memory_, map_, options_);
-    scan_.complete = find_contexts(sweep);
+    bool complete = find_contexts(sweep);
     scan_.scanned_bytes = sweep.bytes();
-    if (!scan_.contexts.empty()) scan_.complete = find_objects(sweep) && scan_.complete;
-    if (!scan_.complete) {
+    if (!scan_.contexts.empty()) complete = find_objects(sweep) && complete;
+    if (!complete) {
       scan_.notes.push_back("only " + std::to_string(sweep.bytes() >> 20) +
                             " MiB of the process's private memory were looked through: objects "
                             "beyond were not seen");

@@ -40,7 +40,6 @@ struct LiveContext {
 struct LiveScan {
   std::vector<LiveContext> contexts;
   uint64_t scanned_bytes = 0;
-  bool complete = true;  // no limit cut it short
   std::vector<std::string> notes;
 };
 

@@ -136,7 +136,9 @@ int main() {
       open_device(verbs);
       describe(verbs);
     } else if (command == "list") {
-      check(list_devices() != nullptr, "ibv_get_device_list");
+      ibv_device** devices = list_devices();
+      check(devices != nullptr, "ibv_get_device_list");
+      ibv_free_device_list(devices);
     } else if (std::cin >> count) {
       run(verbs, command, count);
     }
