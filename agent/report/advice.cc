@@ -65,6 +65,7 @@ std::vector<CauseShare> shares_of(const Gap& gap) {
       share.largest = &segment;
   }
   std::vector<CauseShare> shares;
+  shares.reserve(by_cause.size());
   for (const auto& [cause, share] : by_cause) shares.push_back(share);
   std::ranges::stable_sort(shares, std::greater{}, &CauseShare::total_ns);
   return shares;
