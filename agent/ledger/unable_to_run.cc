@@ -103,9 +103,6 @@ Throttle runtime_throttle(const Account& account, const OffCpu& off, const ev_ru
   if ((off.flags & EV_OFF_RT_THROTTLED) != 0) {
     return Throttle::rt_runtime;
   }
-  if ((off.flags & EV_OFF_RT_THROTTLED) != 0) {
-    return Throttle::rt_runtime;
-  }
   const bool by_fair_server =
       (run != nullptr && run->fair_server != 0) || account.session().throttles_by_fair_server;
   return by_fair_server ? Throttle::fair_server : Throttle::rt_runtime;

@@ -49,6 +49,22 @@ TEST(HardIrq, NestedInSoftirqIsNetOfIt) {
   EXPECT_EQ(first_of(gap, Cause::soft_irq).detail.kind, "TIMER");
 }
 
+TEST(HardIrq, TheWayFromOneIntoTheNextIsTheirsWhereItsCostIsKnown) {
+  const auto storm = [](const char* session) {
+    EvidenceStream stream;
+    stream.text(EV_SESSION, session);
+    for (uint64_t at = 0; at < 3_ms; at += 30_us) {
+      stream.add(vector_irq(EV_VECTOR_IRQ_WORK, at, at + 10_us));
+    }
+    return only_gap(stream.add(between(3_ms)));
+  };
+  const Gap measured = storm(R"({"host":{"interrupt_cost_ns":10000}})");
+  EXPECT_EQ(ns_of(measured, Cause::hard_irq), 3_ms - 20_us);  // all but the last way out
+  EXPECT_EQ(measured.verdict.confidence, Confidence::medium);
+  const Gap unknown = storm("{}");
+  EXPECT_EQ(ns_of(unknown, Cause::hard_irq), 1_ms);
+}
+
 TEST(HardIrq, OfAnotherCpuIsNotCounted) {
   ev_irq elsewhere = device_irq(36, "nic", 1_ms, 4_ms);
   elsewhere.header.cpu = 3;
@@ -247,6 +263,15 @@ TEST(Application, ShortStretchesBetweenKernelEvents) {
   EXPECT_EQ(ns_of(gap, Cause::application), 2_ms);
   EXPECT_EQ(ns_of(gap, Cause::self_kernel), 2_ms);
   EXPECT_EQ(ns_of(gap, Cause::unexplained), 0u);
+}
+
+TEST(Application, AStretchTooLongForThatNeedsProof) {
+  const Gap gap = only_gap(EvidenceStream()
+                               .add(syscall_of(39, 0, 500_us))
+                               .add(syscall_of(39, 1_ms, 2_ms))
+                               .add(between(2_ms)));
+  EXPECT_EQ(ns_of(gap, Cause::application), 0u);
+  EXPECT_EQ(ns_of(gap, Cause::unexplained), 500_us);
 }
 
 TEST(Application, StretchesAreJudgedEachByItself) {
