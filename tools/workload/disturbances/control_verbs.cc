@@ -53,7 +53,7 @@ class Registration final : public LoopDisturbance {
     });
   }
   void occur(Poller&, uint64_t) override {
-    registered_.store(ibv_reg_mr(pd_, memory_.data(), memory_.bytes(), IBV_ACCESS_LOCAL_WRITE));
+    registered_.store(ibv_reg_mr(pd_, memory_.data(), bytes_, access));
   }
   std::string cause() const override { return "control_verb"; }
   nlohmann::ordered_json culprit(const Environment&) const override {

@@ -206,8 +206,8 @@ class RealTimeThrottling final : public Disturbance {
       return refusal("only real-time threads are throttled: use --policy fifo --priority N",
                      ExitCode::usage);
     }
-    Status error = taker_.spawn({.comm = taker_comm, .cpu = victim_cpu(options)},
-                                [this] { return take_turn(); });
+    Status error =
+        taker_.spawn({.comm = taker_comm, .cpu = victim_cpu(options)}, [] { return take_turn(); });
     if (error) return refusal(error->message, error->code);
     return std::nullopt;
   }
