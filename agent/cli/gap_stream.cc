@@ -50,6 +50,11 @@ void GapStream::show(const ReportedGap& reported) {
 
 void GapStream::finish(const std::vector<std::string>& notes) {
   if (!correlator_) correlator_.emplace(CorrelatorOptions());
+  // A capture that was cut off has no end mark: gaps that still wait for evidence are told as they
+  // are.
+  gaps_.clear();
+  correlator_->finish(gaps_);
+  for (const Gap& gap : gaps_) show(builder_.add(gap, correlator_->facts()));
   head_ = builder_.head(correlator_->facts(), notes);
   if (format_ == OutputFormat::jsonl)
     print(summary_jsonl(head_) + "\n");
