@@ -9,7 +9,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <future>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
 
+#include "agent/report/report_parts.h"
 #include "agent/report/summary_json.h"
 #include "probes/file_descriptor.h"
 
@@ -19,6 +25,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kLeastRead = 64 * 1024;
+constexpr size_t kBatch = 256;  // gaps that a thread parses at a time
+constexpr unsigned kMaxThreads = 8;
 
 Error cannot_read(const std::string& path, int error) {
   return {ExitCode::other, fmt::format("cannot read report {}: {}", path, std::strerror(error))};
@@ -49,41 +57,6 @@ Result<std::string> read_file(const std::string& path) {
                            path)};
 }
 
-// Takes each element of the top-level member `gaps` out of the document as soon as it is complete.
-class GapExtractor {
- public:
-  explicit GapExtractor(const std::function<void(ReportedGap&&)>& on_gap) : on_gap_(on_gap) {}
-
-  // A parser callback of nlohmann::json: false drops the value. The root is at depth 0.
-  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-    using Event = Json::parse_event_t;
-    if (depth == 1 && event == Event::key) in_gaps_ = parsed == "gaps";
-    const bool complete =
-        event == Event::object_end || event == Event::array_end || event == Event::value;
-    if (!in_gaps_ || depth != 2 || !complete) return true;
-    take(parsed);
-    return false;
-  }
-
-  const std::string& error() const { return error_; }
-
- private:
-  void take(const Json& json) {
-    const uint64_t index = next_index_++;
-    if (!error_.empty()) return;
-    auto reported = gap_from_json(json);
-    if (reported)
-      on_gap_(std::move(reported).value());
-    else
-      error_ = fmt::format("gaps[{}]: {}", index, reported.error().message);
-  }
-
-  const std::function<void(ReportedGap&&)>& on_gap_;
-  bool in_gaps_ = false;
-  uint64_t next_index_ = 0;
-  std::string error_;
-};
-
 std::string head_error(const Json& document) {
   if (!document.is_object()) return "it is no JSON object";
   const auto schema = document.find("schema");
@@ -105,28 +78,99 @@ Error not_a_report(const std::string& path, const std::string& why) {
   return {ExitCode::other, fmt::format("{} is not a report that pollgap can read: {}", path, why)};
 }
 
+// Where in the whole text the parser stopped.
+Error broken_json(const std::string& path, size_t at, size_t size) {
+  return not_a_report(path, fmt::format("no valid JSON at byte {} of {}", at, size));
+}
+
+// One gap, or what does not fit in it.
+struct ParsedGap {
+  std::optional<ReportedGap> gap;
+  std::string error;
+  std::optional<size_t> broken_at;  // byte in its text: not even JSON
+};
+
+ParsedGap parse_gap(std::string_view text) {
+  try {
+    auto reported = gap_from_json(Json::parse(text));
+    if (!reported) return {std::nullopt, reported.error().message, std::nullopt};
+    return {std::move(reported).value(), {}, std::nullopt};
+  } catch (const Json::parse_error& error) {
+    return {std::nullopt, {}, error.byte};
+  } catch (const Json::exception&) {  // a number out of range
+    return {std::nullopt, {}, 0};
+  }
+}
+
+using GapTexts = std::span<const std::string_view>;
+
+std::vector<ParsedGap> parse_gaps(GapTexts texts) {
+  std::vector<ParsedGap> parsed;
+  parsed.reserve(texts.size());
+  for (const std::string_view text : texts) parsed.push_back(parse_gap(text));
+  return parsed;
+}
+
+// The texts parsed side by side, kBatch by a thread, and given back in order.
+std::vector<ParsedGap> parse_wave(GapTexts texts) {
+  std::vector<std::future<std::vector<ParsedGap>>> batches;
+  for (size_t begin = 0; begin < texts.size(); begin += kBatch)
+    batches.push_back(std::async(std::launch::async, parse_gaps,
+                                 texts.subspan(begin, std::min(kBatch, texts.size() - begin))));
+  std::vector<ParsedGap> parsed;
+  parsed.reserve(texts.size());
+  for (auto& batch : batches)
+    for (ParsedGap& gap : batch.get()) parsed.push_back(std::move(gap));
+  return parsed;
+}
+
+Status read_gaps(const std::string& path, std::string_view text, GapTexts gaps,
+                 const std::function<void(ReportedGap&&)>& on_gap) {
+  const size_t wave = kBatch * std::clamp(std::thread::hardware_concurrency(), 1U, kMaxThreads);
+  for (size_t begin = 0; begin < gaps.size(); begin += wave) {
+    const GapTexts texts = gaps.subspan(begin, std::min(wave, gaps.size() - begin));
+    std::vector<ParsedGap> parsed = parse_wave(texts);
+    for (size_t i = 0; i < parsed.size(); ++i) {
+      if (parsed[i].broken_at)
+        return broken_json(
+            path, static_cast<size_t>(texts[i].data() - text.data()) + *parsed[i].broken_at,
+            text.size());
+      if (!parsed[i].gap)
+        return not_a_report(path, fmt::format("gaps[{}]: {}", begin + i, parsed[i].error));
+      on_gap(std::move(*parsed[i].gap));
+    }
+  }
+  return std::nullopt;
+}
+
+// Byte of the whole text at which it stops to be JSON. Only for the message: it parses all anew.
+size_t first_broken_byte(const std::string& text) {
+  try {
+    [[maybe_unused]] const Json nothing =
+        Json::parse(text, [](int, Json::parse_event_t, const Json&) { return false; });
+  } catch (const Json::parse_error& error) {
+    return error.byte;
+  } catch (const Json::exception&) {
+    return 0;
+  }
+  return 0;
+}
+
 }  // namespace
 
 Result<ReportHead> read_report(const std::string& path,
                                const std::function<void(ReportedGap&&)>& on_gap) {
   const auto text = read_file(path);
   if (!text) return text.error();
-  GapExtractor extractor(on_gap);
-  Json document;
-  try {
-    document = Json::parse(text.value(), std::ref(extractor));
-  } catch (const Json::exception& error) {
-    const auto* parse_error = dynamic_cast<const Json::parse_error*>(&error);
-    return not_a_report(path, parse_error == nullptr
-                                  ? std::string("it is not valid JSON")
-                                  : fmt::format("no valid JSON at byte {} of {}", parse_error->byte,
-                                                text.value().size()));
-  }
+  const ReportParts parts = split_report(text.value());
+  const Json document = Json::parse(parts.head, nullptr, /*allow_exceptions=*/false);
+  if (document.is_discarded())
+    return broken_json(path, first_broken_byte(text.value()), text.value().size());
   if (const std::string why = head_error(document); !why.empty()) return not_a_report(path, why);
-  if (!extractor.error().empty()) return not_a_report(path, extractor.error());
-
   auto summary = summary_from_json(document["summary"]);
   if (!summary) return not_a_report(path, "summary: " + summary.error().message);
+  if (Status failed = read_gaps(path, text.value(), parts.gaps, on_gap)) return *failed;
+
   ReportHead head;
   head.session = session_info_of(document);
   head.coverage = document["coverage"];

@@ -8,6 +8,7 @@
 #include "agent/report/json_report.h"
 #include "agent/report/jsonl.h"
 #include "agent/report/read_report.h"
+#include "agent/report/report_parts.h"
 #include "tests/unit/report_sample.h"
 
 namespace pollgap {
@@ -167,6 +168,33 @@ TEST_F(Report, NamesTheGapAndMemberThatDoesNotFit) {
   expect(broken([](Json& gap) { gap["segments"][0]["duration_ns"] = 1; }), "segments sum to 1 ns");
   expect(broken([](Json& gap) { gap["segments"][0]["offset_ns"] = 5; }), "segments[0] begins");
   expect(broken([](Json& gap) { gap = 7; }), "gaps[2]: is not an object");
+}
+
+TEST_F(Report, TellsTheByteAtFault) {
+  std::string text = report_of(sample_gaps(), sample::facts());
+  const size_t at = text.find("\"segments\"", text.size() / 2);
+  ASSERT_NE(at, std::string::npos);
+  text[at + 11] = ';';  // the colon after it
+  const std::string message = error_of(text);
+  const size_t number = message.find("at byte ");
+  ASSERT_NE(number, std::string::npos) << message;
+  EXPECT_GT(std::stoul(message.substr(number + 8)), at) << message;
+  EXPECT_LT(std::stoul(message.substr(number + 8)), at + 20) << message;
+}
+
+TEST(ReportParts, TakesTheGapsOutOfTheDocument) {
+  using Gaps = std::vector<std::string_view>;
+  const ReportParts parts = split_report(
+      R"({"a": {"gaps": [1, 2]}, "b": "gaps", "gaps" : [ {"x": [1,2]} ,{"]": "\\\""}], "c": 3})");
+  EXPECT_EQ(parts.head, R"({"a": {"gaps": [1, 2]}, "b": "gaps", "gaps" : [], "c": 3})");
+  EXPECT_EQ(parts.gaps, (Gaps{R"({"x": [1,2]})", R"({"]": "\\\""})"}));
+  EXPECT_EQ(split_report(R"({"gaps":[ ]})").gaps, Gaps());
+  EXPECT_EQ(split_report(R"({"gaps":[1,]})").gaps, (Gaps{"1", ""}));  // "" is no JSON
+  EXPECT_EQ(split_report(R"({"gaps":[1 2]})").gaps, (Gaps{"1 2"}));   // nor is "1 2"
+  EXPECT_EQ(split_report(R"({"gaps":{"x":1}})").gaps, Gaps());
+  for (const char* text :
+       {"", "]", "]]]][", "\"", "\"\\", "{\"gaps\":[", "{\"gaps\":[1,", "{\"gaps\":[1}", "}{"})
+    EXPECT_FALSE(Json::accept(split_report(text).head)) << text;
 }
 
 TEST(Jsonl, IsOneObjectALine) {
