@@ -16,10 +16,13 @@
 #define PG_MAX_THREADS 256
 
 struct pg_config {
-  __u32 target_pid;  /* thread group of the target, initial PID namespace */
-  __u32 agent_pid;   /* thread group of the agent */
-  __u32 tids_given;  /* 1: only threads in the `chosen` map are target threads */
-  __u32 steal_valid; /* 1: the steal clock counts here, or nothing can steal */
+  __u32 target_pid;     /* thread group of the target, initial PID namespace */
+  __u32 agent_pid;      /* thread group of the agent */
+  __u32 tids_given;     /* 1: only threads in the `chosen` map are target threads */
+  __u32 steal_valid;    /* 1: the steal clock counts here, or nothing can steal */
+  __u32 steal_at_ticks; /* 1: the scheduler's copy of the steal clock is read, at ticks and switches
+                         */
+  __u32 reserved;
   __u64 threshold_ns;
   __u64 stack_ns;       /* intervals at least this long get a stack */
   __u64 fault_run_ns;   /* faults closer than this to each other are one run ... */
@@ -62,9 +65,12 @@ struct pg_cpu {
   __u64 last_irq_ns;
   __u64 softirq_ns;
   __u32 softirq_vector;
-  __u32 sampled;     /* the agent's sampler ran inside the present hard interrupt */
-  __u32 running_tid; /* the task switched in at slice_ns; 0: the idle task, or not known */
-  __u32 reserved;
+  __u32 sampled;      /* the agent's sampler ran inside the present hard interrupt */
+  __u32 running_tid;  /* the task switched in at slice_ns; 0: the idle task, or not known */
+  __u32 steal_wanted; /* a stall has ended here since the last reading of the steal clock */
+  __u64 steal_ns;     /* that reading; steal_read_ns: when it was; 0: never */
+  __u64 steal_read_ns;
+  __u64 rq_clock;           /* the runqueue's clock when the timer interrupt began */
   struct pg_ipi_sender ipi; /* who sent the latest IPI to this CPU */
 } __attribute__((aligned(64)));
 

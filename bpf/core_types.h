@@ -59,7 +59,13 @@ struct cfs_bandwidth {
   u64 quota;  /* ~0: none */
 };
 
+struct rq {
+  u64 clock;              /* when the scheduler last looked at the time, on its own clock */
+  u64 prev_steal_time_rq; /* the steal clock then; with CONFIG_PARAVIRT_TIME_ACCOUNTING */
+};
+
 struct cfs_rq {
+  struct rq *rq;      /* with CONFIG_FAIR_GROUP_SCHED */
   int throttle_count; /* > 0: it or an ancestor is throttled */
 };
 

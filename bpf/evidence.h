@@ -39,6 +39,7 @@ enum ev_kind {
   EV_GAP = 12,      /* struct ev_gap: a polling thread was silent on a CQ */
   EV_WC_ERROR = 13, /* struct ev_wc_error: a poll returned error completions */
   EV_PROCESS = 14,  /* struct ev_process: a target thread exited, or the target called exec */
+  EV_STEAL = 15,    /* struct ev_steal: a watched CPU's steal clock was read */
 
   EV_FIRST_AGENT_KIND = 64,
   EV_NAME = 64, /* struct ev_name: what an address, id or number is called */
@@ -222,11 +223,18 @@ enum ev_sample_reason {
   EV_SAMPLE_SILENCE = 1, /* the agent asked, because it had been silent for long */
 };
 
+enum ev_sample_mode {
+  EV_SAMPLE_KERNEL = 0,
+  EV_SAMPLE_USER = 1,
+  EV_SAMPLE_UNTOLD = 2,
+  EV_SAMPLE_UPROBE = 3, /* in the kernel's handling of a uprobe that user code had run into */
+};
+
 struct ev_sample {
   struct ev_header header;
   __u32 tid;
   __u32 reason;    /* enum ev_sample_reason */
-  __u32 user_mode; /* 1: it was executing user code; 0: kernel code; 2 not told */
+  __u32 mode;      /* enum ev_sample_mode: what it was executing */
   __u32 on_cpu;    /* 1: the thread was the running task of the CPU */
   __u64 user_ip;
   __u64 asked_ns; /* with EV_SAMPLE_SILENCE: when the agent asked; the answer came at start_ns */
@@ -262,6 +270,12 @@ struct ev_migrate {
   __u32 from_cpu;
   __u32 to_cpu;
   __u32 by_tid; /* the task in whose context it was moved */
+};
+
+/* Written when the clock has advanced since the last reading, and after each stall. */
+struct ev_steal {
+  struct ev_header header; /* start: the reading before; end: this one */
+  __u64 steal_ns;          /* stolen between the two */
 };
 
 enum ev_gap_kind {

@@ -156,7 +156,7 @@ static __always_inline void emit_sample(void *ctx, struct thread_state *thread, 
   if (!record) return;
   record->tid = thread->tid;
   record->reason = reason;
-  record->user_mode = 2;
+  record->mode = EV_SAMPLE_UNTOLD;
   record->on_cpu = 1;
   record->asked_ns = asked_ns;
   regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
@@ -178,13 +178,22 @@ static __always_inline void sample_at_tick(void *ctx) {
 
 SEC("tp_btf/local_timer_entry")
 int BPF_PROG(on_local_timer_entry, int number) {
+  struct pg_cpu *state = watched_cpu();
   hardirq_enter(EV_VECTOR_LOCAL_TIMER);
+  if (state && config.steal_at_ticks) state->rq_clock = BPF_CORE_READ(this_rq(), clock);
   sample_at_tick(ctx);
   return 0;
 }
 
 SEC("tp_btf/local_timer_exit")
-int BPF_PROG(on_local_timer_exit, int number) { return vector_leave(EV_VECTOR_LOCAL_TIMER); }
+int BPF_PROG(on_local_timer_exit, int number) {
+  struct pg_cpu *state = watched_cpu();
+  /* Not every timer interrupt is a tick, in which the scheduler looks at the time. */
+  if (state && config.steal_at_ticks && state->hardirq_ns &&
+      state->rq_clock != BPF_CORE_READ(this_rq(), clock))
+    read_steal_clock(state, bpf_get_smp_processor_id(), state->hardirq_ns);
+  return vector_leave(EV_VECTOR_LOCAL_TIMER);
+}
 
 SEC("tp_btf/softirq_entry")
 int BPF_PROG(on_softirq_entry, unsigned int vector) {

@@ -70,6 +70,7 @@ struct cq_state {
   __s64 outstanding; /* signaled sends posted and not completed, as far as seen */
   __u64 since_ns;    /* since when it is above 0 */
   __u64 posted_sends, posted_signaled;
+  __u64 forgotten; /* how often what was outstanding became unknown */
 };
 
 #endif /* POLLGAP_MAP_TYPES_H */

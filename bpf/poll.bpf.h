@@ -24,7 +24,7 @@
 #define IBV_CQ_EX_WR_ID 136
 #define ENOENT 2
 
-#define WCS_LOOKED_AT 32
+#define WCS_LOOKED_AT 256
 #define WRS_LOOKED_AT 64
 
 struct wc_head {
@@ -52,8 +52,8 @@ struct {
 } cqs SEC(".maps");
 
 struct qp_state {
-  u64 send_cq;
   s64 outstanding;
+  u64 forgotten; /* its send CQ's when `outstanding` was counted */
 };
 
 struct {
@@ -188,6 +188,7 @@ static __always_inline void stall(void *ctx, struct thread_state *thread, struct
                                   const struct cq_state *cq, u64 cq_address, u64 start, u64 end,
                                   u64 steal, u32 kind, u32 flags, u32 completions, u32 errors) {
   u32 cpu = bpf_get_smp_processor_id();
+  struct pg_cpu *cpu_state = cpu_state_of(cpu);
   struct gap_facts facts = {.start_ns = start,
                             .end_ns = end,
                             .cq = cq_address,
@@ -197,8 +198,10 @@ static __always_inline void stall(void *ctx, struct thread_state *thread, struct
                             .completions = completions,
                             .outstanding = cq && cq->outstanding > 0 ? cq->outstanding : 0,
                             .errors = errors};
-  end_window(thread, state, cq, cq_address, start, 0, 0);
+  /* Without returns no completion is seen: what is outstanding is not known. */
+  if (!(flags & EV_GAP_NO_RETURN)) end_window(thread, state, cq, cq_address, start, 0, 0);
   flush_pending(thread, cpu);
+  if (cpu_state) cpu_state->steal_wanted = 1;
   if (config.steal_valid && state->exit_cpu == cpu) {
     facts.flags |= EV_GAP_STEAL_VALID;
     facts.steal_ns = steal - state->exit_steal_ns;
@@ -269,14 +272,20 @@ static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u6
   if (clock) clock->last_poll_ns = now;
 }
 
+/* What is outstanding is not known any more: nothing is late until it has been counted anew. */
+static __always_inline void forget_outstanding(struct cq_state *cq) {
+  cq->forgotten++;
+  cq->outstanding = 0;
+}
+
 /* One send of `qp_num` has completed, or, after an error, all that the QP had outstanding. */
 static __always_inline void settle(struct cq_state *cq, u32 qp_num, bool all) {
   struct qp_state *qp = bpf_map_lookup_elem(&qps, &qp_num);
   s64 count;
-  if (!qp || qp->outstanding <= 0) return;
+  if (!cq || !qp || qp->forgotten != cq->forgotten || qp->outstanding <= 0) return;
   count = all ? qp->outstanding : 1;
   __sync_fetch_and_add(&qp->outstanding, -count);
-  if (cq) __sync_fetch_and_add(&cq->outstanding, -count);
+  __sync_fetch_and_add(&cq->outstanding, -count);
 }
 
 struct wc_context {
@@ -309,8 +318,7 @@ static __always_inline u32 read_completions(const struct thread_state *thread, s
   struct ev_wc_error *record;
   struct wc_context context = {.wc = thread->poll_wc, .cq = cq};
   bpf_loop(count < WCS_LOOKED_AT ? count : WCS_LOOKED_AT, read_completion, &context, 0);
-  /* More than were looked at: what is outstanding is not known, so nothing is late. */
-  if (count > context.looked_at && cq) cq->outstanding = 0;
+  if (count > context.looked_at && cq) forget_outstanding(cq);
   if (context.errors == 0) return 0;
   record = reserve_record(struct ev_wc_error, EV_WC_ERROR, bpf_get_smp_processor_id(), now, now);
   if (!record) return context.errors;
@@ -338,7 +346,7 @@ static __always_inline u32 read_current(const struct thread_state *thread, struc
   bpf_probe_read_user(&status, sizeof(status), (void *)(thread->poll_cq + IBV_CQ_EX_STATUS));
   if (status == 0) return 0;
   bpf_probe_read_user(&wr_id, sizeof(wr_id), (void *)(thread->poll_cq + IBV_CQ_EX_WR_ID));
-  if (cq) cq->outstanding = 0;
+  if (cq) forget_outstanding(cq);
   record = reserve_record(struct ev_wc_error, EV_WC_ERROR, bpf_get_smp_processor_id(), now, now);
   if (!record) return 1;
   record->tid = thread->tid;
@@ -472,7 +480,10 @@ static __always_inline void count_posted(u64 qp, u64 wr, s32 sign) {
     state = bpf_map_lookup_elem(&qps, &qp_num);
     if (!state) return;
   }
-  state->send_cq = send_cq;
+  if (state->forgotten != cq->forgotten) {
+    state->forgotten = cq->forgotten;
+    state->outstanding = 0;
+  }
   __sync_fetch_and_add(&cq->posted_sends, sign * (s64)context.sends);
   __sync_fetch_and_add(&cq->posted_signaled, sign * (s64)context.signaled);
   if (!context.signaled) return;

@@ -280,6 +280,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
   in = target_thread_of(next);
   if (!state->watched && !out && !in) return 0;
   now = bpf_ktime_get_ns();
+  read_steal_clock(state, cpu, now);
   if (!out || state->watched > 1) emit_run(state, prev, cpu, now);
   if (out) {
     if (out->out_ns) back_unseen(out);

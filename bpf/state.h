@@ -116,10 +116,36 @@ static __always_inline void count_lost(void) { __sync_fetch_and_add(&lost_record
 
 static __always_inline void submit(void *record) { bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP); }
 
+/*
+ * This CPU's runqueue. It holds the steal clock as of the scheduler's last look at the time, which
+ * it takes before each switch and in each tick (kernel/sched/core.c: update_rq_clock_task).
+ */
+static __always_inline struct rq *this_rq(void) {
+  return BPF_CORE_READ(bpf_get_current_task_btf(), se.cfs_rq, rq);
+}
+
+/* To be called right after the scheduler has looked at the time. */
+static __always_inline void read_steal_clock(struct pg_cpu *state, u32 cpu, u64 now) {
+  u64 steal, before = state->steal_ns, since = state->steal_read_ns;
+  struct ev_steal *record;
+  if (!config.steal_at_ticks || !bpf_core_field_exists(((struct rq *)0)->prev_steal_time_rq))
+    return;
+  steal = BPF_CORE_READ(this_rq(), prev_steal_time_rq);
+  state->steal_ns = steal;
+  state->steal_read_ns = now;
+  if (!since || (steal == before && !state->steal_wanted)) return;
+  state->steal_wanted = 0;
+  record = reserve_record(struct ev_steal, EV_STEAL, cpu, since, now);
+  if (!record) return;
+  record->steal_ns = steal - before;
+  submit(record);
+}
+
 static __always_inline void watch(struct pg_cpu *state, u32 cpu, u64 now) {
   if (__sync_fetch_and_add(&state->watched, 1) == 0) {
     state->slice_ns = now;
     state->running_tid = 0;
+    state->steal_read_ns = 0;
   }
   watched_words[(cpu / 64) & (PG_MAX_CPUS / 64 - 1)] |= 1ull << (cpu & 63);
 }

@@ -56,6 +56,24 @@ bool kernel_lists(std::string_view symbol) {
   return false;
 }
 
+bool has_member(const btf& types, const char* structure, std::string_view member) {
+  const int id = btf__find_by_name_kind(&types, structure, BTF_KIND_STRUCT);
+  if (id < 0) return false;
+  const btf_type* type = btf__type_by_id(&types, static_cast<uint32_t>(id));
+  const btf_member* members = btf_members(type);
+  for (int i = 0; i < btf_vlen(type); ++i)
+    if (member == btf__name_by_offset(&types, members[i].name_off)) return true;
+  return false;
+}
+
+StealReading steal_reading(const btf& types, bool hypervisor_reports_steal) {
+  if (!hypervisor_reports_steal) return StealReading::none;
+  if (kernel_lists("steal_time")) return StealReading::at_polls;
+  const bool at_ticks =
+      has_member(types, "rq", "prev_steal_time_rq") && has_member(types, "cfs_rq", "rq");
+  return at_ticks ? StealReading::at_ticks : StealReading::none;
+}
+
 constexpr std::string_view kTracepointPrefix = "tp_btf/";
 
 bool is_tracepoint(const bpf_program* program) {
@@ -87,6 +105,18 @@ Result<MappedArray<T>> map_array(const bpf_map* map) {
 
 }  // namespace
 
+const char* to_string(StealReading reading) {
+  switch (reading) {
+    case StealReading::at_polls:
+      return "at_polls";
+    case StealReading::at_ticks:
+      return "at_ticks";
+    case StealReading::none:
+      break;
+  }
+  return "none";
+}
+
 void ObjectCloser::operator()(pollgap_bpf* object) const { pollgap_bpf::destroy(object); }
 
 Result<KernelPrograms> KernelPrograms::load(const pg_config& config, bool hypervisor_reports_steal,
@@ -104,14 +134,16 @@ Result<KernelPrograms> KernelPrograms::load(const pg_config& config, bool hyperv
   if (!programs.object_) return load_error(-errno);
   pollgap_bpf& object = *programs.object_;
   pg_config settings = config;
-  programs.steal_clock_ = hypervisor_reports_steal && kernel_lists("steal_time");
-  if (programs.steal_clock_) settings.steal_valid = 1;
+  programs.steal_ = steal_reading(*types, hypervisor_reports_steal);
+  const bool at_polls = programs.steal_ == StealReading::at_polls;
+  if (at_polls) settings.steal_valid = 1;
+  settings.steal_at_ticks = programs.steal_ == StealReading::at_ticks ? 1 : 0;
   std::memcpy(const_cast<char*>(reinterpret_cast<const volatile char*>(&object.rodata->config)),
               &settings, sizeof(settings));
   object.rodata->possible_cpus = static_cast<uint32_t>(libbpf_num_possible_cpus());
   programs.multi_uprobes_ = kernel_has_multi_uprobes();
-  bpf_program__set_autoload(object.progs.on_poll_enter_steal, programs.steal_clock_);
-  bpf_program__set_autoload(object.progs.on_poll_return_steal, programs.steal_clock_);
+  bpf_program__set_autoload(object.progs.on_poll_enter_steal, at_polls);
+  bpf_program__set_autoload(object.progs.on_poll_return_steal, at_polls);
   bpf_program* program = nullptr;
   bpf_object__for_each_program(program, object.obj) {
     const std::string_view section = bpf_program__section_name(program);

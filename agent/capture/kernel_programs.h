@@ -48,6 +48,11 @@ struct ObjectCloser {
   void operator()(pollgap_bpf* object) const;
 };
 
+// How the programs read the hypervisor's steal clock: at each poll, where the kernel lists its
+// per-CPU variable; else from the runqueue, where the scheduler keeps a copy; else not at all.
+enum class StealReading { none, at_ticks, at_polls };
+const char* to_string(StealReading reading);
+
 class KernelPrograms {
  public:
   // Loads the object and attaches every tracepoint program that this kernel has a tracepoint for;
@@ -62,8 +67,7 @@ class KernelPrograms {
   // The kernel can attach many uprobes by one link (and take them off as fast).
   bool multi_uprobes() const { return multi_uprobes_; }
 
-  // The hypervisor's steal clock can be read at each poll.
-  bool steal_clock() const { return steal_clock_; }
+  StealReading steal() const { return steal_; }
 
   // Hands every record now in the ring to `sink`, in the order the kernel reserved them.
   void drain(const std::function<void(std::span<const std::byte>)>& sink);
@@ -89,7 +93,7 @@ class KernelPrograms {
   MappedArray<pg_thread_clock> clocks_;
   MappedArray<pg_cpu> cpus_;
   bool multi_uprobes_ = false;
-  bool steal_clock_ = false;
+  StealReading steal_ = StealReading::none;
 };
 
 }  // namespace pollgap

@@ -3,6 +3,7 @@
 
 #include <seccomp.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -32,9 +33,16 @@ const Record& as(std::span<const std::byte> bytes) {
   return *reinterpret_cast<const Record*>(bytes.data());
 }
 
-// Interrupt entry from user mode (arch/x86/include/asm/idtentry.h) leaves one of these outermost.
-bool interrupted_user_code(std::string_view outermost) {
-  return outermost.starts_with("asm_sysvec_") || outermost.starts_with("asm_common_interrupt");
+// arch/x86/include/asm/idtentry.h
+bool is_interrupt_entry(std::string_view function) {
+  return function.starts_with("asm_sysvec_") || function.starts_with("asm_common_interrupt");
+}
+
+// kernel/events/uprobes.c, arch/x86/kernel/uprobes.c: uprobe_notify_resume, __x64_sys_uretprobe;
+// and the breakpoint's own way in.
+bool is_of_uprobe(std::string_view function) {
+  return function.find("uprobe") != std::string_view::npos ||
+         function.find("uretprobe") != std::string_view::npos || function == "asm_exc_int3";
 }
 
 }  // namespace
@@ -119,6 +127,27 @@ void Names::deliver_stack(const ev_stack& stack, const Sink& sink) {
   sink(std::as_bytes(std::span(&stack, 1)));
 }
 
+// Without the frames of the interrupt that took the sample.
+ev_stack Names::interrupted_frames(const ev_stack& stack) const {
+  const auto* const end = stack.ip + stack.frames;
+  const auto* const entry = std::find_if(
+      stack.ip, end, [this](uint64_t ip) { return is_interrupt_entry(kernel_.name(ip)); });
+  if (entry == end) return stack;
+  ev_stack interrupted = stack;
+  interrupted.frames = static_cast<uint16_t>(end - entry - 1);
+  std::memset(interrupted.ip, 0, sizeof(interrupted.ip));
+  std::copy(entry + 1, end, interrupted.ip);
+  return interrupted;
+}
+
+uint32_t Names::mode_of(const ev_stack& stack, const ev_stack& interrupted) const {
+  if (is_interrupt_entry(kernel_.name(stack.ip[stack.frames - 1]))) return EV_SAMPLE_USER;
+  const bool in_uprobe =
+      std::any_of(interrupted.ip, interrupted.ip + interrupted.frames,
+                  [this](uint64_t ip) { return is_of_uprobe(kernel_.name(ip)); });
+  return in_uprobe ? EV_SAMPLE_UPROBE : EV_SAMPLE_KERNEL;
+}
+
 void Names::deliver_sample(ev_sample sample, const Sink& sink) {
   name_user_frame(sample.user_ip, false, sink);
   const auto found = sample_stacks_.find(sample.tid);
@@ -127,8 +156,9 @@ void Names::deliver_sample(ev_sample sample, const Sink& sink) {
     sample_stacks_.erase(found);
     if (stack.header.start_ns == sample.header.start_ns && stack.frames > 0 &&
         stack.frames < EV_STACK_FRAMES) {
-      sample.user_mode = interrupted_user_code(kernel_.name(stack.ip[stack.frames - 1])) ? 1 : 0;
-      if (sample.user_mode == 0) deliver_stack(stack, sink);
+      const ev_stack interrupted = interrupted_frames(stack);
+      sample.mode = mode_of(stack, interrupted);
+      if (sample.mode == EV_SAMPLE_KERNEL) deliver_stack(interrupted, sink);
     }
   }
   sink(std::as_bytes(std::span(&sample, 1)));

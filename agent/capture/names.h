@@ -39,6 +39,8 @@ class Names {
   // `call`: the address is where a call returns to, so its line is that of the byte before.
   void name_user_frame(uint64_t address, bool call, const Sink& sink);
   void deliver_stack(const ev_stack& stack, const Sink& sink);
+  ev_stack interrupted_frames(const ev_stack& stack) const;
+  uint32_t mode_of(const ev_stack& stack, const ev_stack& interrupted) const;
   void deliver_sample(ev_sample sample, const Sink& sink);
 
   const Process& process_;

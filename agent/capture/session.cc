@@ -137,6 +137,7 @@ struct CaptureSession::Impl {
 void CaptureSession::Impl::tell_session() {
   Json host = host_facts(cgroups.cpu_version());
   host["interrupt_cost_ns"] = interrupt_cost_ns;
+  host["steal_read"] = to_string(programs.steal());
   const Json session{{"tool", {{"name", "pollgap"}, {"version", version}, {"pid", getpid()}}},
                      {"host", host},
                      {"target", target_json(*process, found.contexts, probes.poll_sites())},
@@ -228,7 +229,7 @@ Json CaptureSession::Impl::coverage() const {
             {"lost_records", programs.lost_records()},
             {"missing_tracepoints", programs.missing()},
             {"polls_without_return", probes.without_return()},
-            {"steal_clock_read", programs.steal_clock() || config.steal_valid != 0},
+            {"steal_clock_read", programs.steal() != StealReading::none || config.steal_valid != 0},
             {"silence_samples", sampler ? sampler->asked() : 0},
             {"polling_threads", threads_followed},
             {"threads_refused", programs.threads_refused()},

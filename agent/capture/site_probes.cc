@@ -87,22 +87,23 @@ Status SiteProbes::attach(const std::vector<Site>& sites) {
     }
   }
   const auto& programs = programs_.object().progs;
-  const bool steal = programs_.steal_clock();
+  const bool steal = programs_.steal() == StealReading::at_polls;
   const struct {
     const bpf_program* program;
     bool at_return;
     const std::vector<UprobePlace>& places;
   } plan[] = {
-      // Polls last, entries after returns: what the first poll seen does is then seen whole.
+      // Entries after returns: what the first call seen does is then seen whole. Posts after polls:
+      // no send is counted as outstanding whose completion might go unseen.
       {programs.on_verb_return, true, verbs.at_return},
       {programs.on_verb_enter, false, verbs.entry},
       {programs.on_event_return, true, events.at_return},
       {programs.on_event_enter, false, events.entry},
       {programs.on_context_opened, true, hooks.at_return},
-      {programs.on_post_return, true, posts.at_return},
-      {programs.on_post_enter, false, posts.entry},
       {steal ? programs.on_poll_return_steal : programs.on_poll_return, true, polls.at_return},
       {steal ? programs.on_poll_enter_steal : programs.on_poll_enter, false, polls.entry},
+      {programs.on_post_return, true, posts.at_return},
+      {programs.on_post_enter, false, posts.entry},
   };
   for (const auto& step : plan)
     if (!step.places.empty())

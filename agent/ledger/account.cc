@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/ledger/account.h"
 
+#include <algorithm>
 #include <set>
 
 namespace pollgap {
@@ -15,6 +16,7 @@ Account::Account(const Timeline& timeline, const Dictionary& names, const Sessio
       activity_(thread_activity(thread_, gap.header.start_ns, gap.header.end_ns, gap.start_cpu)),
       free_(gap.header.start_ns, gap.header.end_ns) {
   find_losses();
+  find_steal();
   find_verbs();
 }
 
@@ -39,6 +41,33 @@ void Account::find_losses() {
       cut(cpu->softirqs);
     }
   }
+}
+
+// The clock was read at both edges, or by the scheduler, at times around them. A thread that moved
+// in between had two clocks.
+void Account::find_steal() {
+  if ((gap_.flags & EV_GAP_STEAL_VALID) != 0) {
+    steal_ = {.known = true, .ns = gap_.steal_ns};
+    return;
+  }
+  const CpuTimeline* cpu = timeline_.cpu(gap_.header.cpu);
+  const bool moved = std::any_of(activity_.begin(), activity_.end(), [this](const Stint& stint) {
+    return stint.cpu != gap_.header.cpu;
+  });
+  if (!session_.steal_at_ticks || cpu == nullptr || moved) {
+    return;
+  }
+  uint64_t covered_ns = start_ns();
+  cpu->steals.for_each_overlapping(start_ns(), end_ns(), [&](const Steal& reading) {
+    const Claim inside =
+        clipped({reading.header.start_ns, reading.header.end_ns, 0}, start_ns(), end_ns());
+    covered_ns = std::max<uint64_t>(covered_ns, reading.header.end_ns);
+    steal_.ns += std::min<uint64_t>(reading.steal_ns - reading.told_ns, inside.length_ns());
+    if (reading.steal_ns > reading.told_ns) {
+      steal_.beside_ns += reading.header.end_ns - reading.header.start_ns - inside.length_ns();
+    }
+  });
+  steal_.known = covered_ns >= end_ns();
 }
 
 void Account::find_verbs() {

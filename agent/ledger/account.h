@@ -24,6 +24,13 @@ struct CpuOccupation {
   std::vector<Claim> work_stretches;  // likewise, into works
 };
 
+// What the hypervisor's steal clock says of a gap.
+struct StealEvidence {
+  bool known = false;
+  uint64_t ns = 0;         // what it advanced by; told to earlier gaps left out
+  uint64_t beside_ns = 0;  // between the readings, but outside the gap: it may have advanced there
+};
+
 class Account {
  public:
   Account(const Timeline& timeline, const Dictionary& names, const Session& session,
@@ -42,6 +49,8 @@ class Account {
   // Records lost in the window, and whether histories had to drop what it would have needed.
   uint64_t lost_records() const { return lost_records_; }
   bool evidence_complete() const { return lost_records_ == 0 && !history_cut_; }
+
+  const StealEvidence& steal() const { return steal_; }
 
   // What ran on the CPU; computed once.
   const CpuOccupation& occupation(uint32_t cpu);
@@ -72,6 +81,7 @@ class Account {
 
  private:
   void find_losses();
+  void find_steal();
   void find_verbs();
 
   const Timeline& timeline_;
@@ -88,6 +98,7 @@ class Account {
   std::vector<std::string> texts_{std::string()};
   std::map<std::string, uint32_t> text_ids_{{std::string(), 0}};
   std::map<uint32_t, CpuOccupation> occupations_;
+  StealEvidence steal_;
   uint64_t lost_records_ = 0;
   bool history_cut_ = false;
 };

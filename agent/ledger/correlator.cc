@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
-#include <optional>
 
 #include "agent/ledger/dictionary.h"
 #include "agent/ledger/ledger.h"
@@ -15,12 +14,16 @@ namespace pollgap {
 namespace {
 
 // How long, in the stream's time, a gap waits for the record of a task that still ran where the
-// thread had waited. A real-time task can keep a core for 950 ms (RT throttling).
+// thread had waited, or for the next reading of the steal clock. A real-time task can keep a core
+// for 950 ms (RT throttling).
 constexpr uint64_t kLongestAwaitNs = 1'000'000'000;
 
 struct WaitingGap {
   GapRecord record;
-  std::optional<AwaitedRun> awaited;
+  bool awaits_run = false;
+  bool awaits_steal = false;
+
+  bool waits() const { return awaits_run || awaits_steal; }
 };
 
 }  // namespace
@@ -40,6 +43,7 @@ struct Correlator::Impl {
   bool take_gap(std::span<const std::byte> record);
   bool take_polls(std::span<const std::byte> record);
   void note_time(const ev_header& header);
+  bool still_waits(WaitingGap& gap) const;
   void release_gaps(const ev_header& header, std::vector<Gap>& gaps);
   void release_all(std::vector<Gap>& gaps);
   void release_front(std::vector<Gap>& gaps);
@@ -78,7 +82,9 @@ bool Correlator::Impl::take_gap(std::span<const std::byte> record) {
   }
   const ev_header& header = gap.record.header;
   if (header.end_ns > header.start_ns && header.end_ns - header.start_ns >= options.threshold_ns) {
-    gap.awaited = awaited_run(timeline, gap.record);
+    gap.awaits_run = lacks_run(timeline, gap.record);
+    gap.awaits_steal = session.steal_at_ticks && (gap.record.flags & EV_GAP_OPEN) == 0 &&
+                       gap.record.gap_kind != EV_GAP_LATE_COMPLETION;
     waiting.push_back(gap);
   }
   return true;
@@ -147,7 +153,15 @@ void Correlator::Impl::note_time(const ev_header& header) {
 
 void Correlator::Impl::release_front(std::vector<Gap>& gaps) {
   gaps.push_back(make_gap(timeline, names, session, waiting.front().record));
-  gaps.back().id = ++gaps_made;
+  Gap& gap = gaps.back();
+  gap.id = ++gaps_made;
+  uint64_t stolen_ns = 0;
+  for (const Segment& segment : gap.segments) {
+    stolen_ns += segment.cause == Cause::stolen ? segment.duration_ns : 0;
+  }
+  if (session.steal_at_ticks && stolen_ns > 0) {
+    timeline.tell_steal(gap.cpu, gap.start_mono_ns, gap.start_mono_ns + gap.duration_ns, stolen_ns);
+  }
   waiting.pop_front();
 }
 
@@ -157,19 +171,20 @@ void Correlator::Impl::release_all(std::vector<Gap>& gaps) {
   }
 }
 
+bool Correlator::Impl::still_waits(WaitingGap& gap) const {
+  gap.awaits_run = gap.awaits_run && lacks_run(timeline, gap.record);
+  gap.awaits_steal = gap.awaits_steal && lacks_steal_reading(timeline, gap.record);
+  return gap.waits();
+}
+
 void Correlator::Impl::release_gaps(const ev_header& header, std::vector<Gap>& gaps) {
+  const bool may_end_a_wait =
+      header.kind == EV_RUN || header.kind == EV_STEAL || header.kind == EV_GAP;
   while (!waiting.empty()) {
-    WaitingGap& front = waiting.front();
-    if (front.awaited.has_value()) {
-      if (header.kind == EV_RUN && header.cpu == front.awaited->cpu &&
-          header.end_ns > front.awaited->at_ns) {
-        front.awaited = awaited_run(timeline, front.record);
-      }
-      const uint64_t end_ns = front.record.header.end_ns;
-      const bool too_long = header.end_ns > end_ns && header.end_ns - end_ns > kLongestAwaitNs;
-      if (front.awaited.has_value() && !too_long) {
-        return;
-      }
+    const uint64_t end_ns = waiting.front().record.header.end_ns;
+    const bool too_long = header.end_ns > end_ns && header.end_ns - end_ns > kLongestAwaitNs;
+    if (!too_long && waiting.front().waits() && (!may_end_a_wait || still_waits(waiting.front()))) {
+      return;
     }
     release_front(gaps);
   }

@@ -77,7 +77,7 @@ class DetailMaker {
   void operator()(std::monostate) {
     if (origin_.key.cause == Cause::stolen) {
       detail_.note = fmt::format("the steal clock of CPU {} advanced by {} ns in the gap",
-                                 account_.gap().header.cpu, account_.gap().steal_ns);
+                                 account_.gap().header.cpu, account_.steal().ns);
     }
   }
 

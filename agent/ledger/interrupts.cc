@@ -41,14 +41,18 @@ std::vector<Claim> interrupts_on(Account& account, const History<T>& history,
   return innermost(std::move(found));
 }
 
-// Claims, per stint, what `find` returns for the stint's CPU.
+bool runs_or_waits(Activity activity) { return activity != Activity::not_runnable; }
+
+bool runs(Activity activity) { return activity == Activity::on_cpu; }
+
+// Claims, per stint of such an activity, what `find` returns for the stint's CPU.
 template <typename Find>
-void claim_on_cpus(Account& account, Find find) {
+void claim_on_cpus(Account& account, bool (*wanted_activity)(Activity), Find find) {
   std::map<uint32_t, std::vector<Claim>> by_cpu;
   std::vector<Claim> wanted;
   for (const Stint& stint : account.activity()) {
     const CpuTimeline* cpu = account.timeline().cpu(stint.cpu);
-    if (cpu == nullptr || stint.activity == Activity::not_runnable) {
+    if (cpu == nullptr || !wanted_activity(stint.activity)) {
       continue;
     }
     const auto [place, is_new] = by_cpu.try_emplace(stint.cpu);
@@ -85,14 +89,15 @@ std::vector<Claim> between_interrupts_on(Account& account, const CpuTimeline& cp
 }  // namespace
 
 void claim_interrupts(Account& account) {
-  claim_on_cpus(account, [&](const CpuTimeline& cpu) {
+  claim_on_cpus(account, runs_or_waits, [&](const CpuTimeline& cpu) {
     return interrupts_on(account, cpu.irqs,
                          [&](const ev_irq& irq) { return irq_origin(account, irq); });
   });
-  claim_on_cpus(account, [&](const CpuTimeline& cpu) {
+  claim_on_cpus(account, runs_or_waits, [&](const CpuTimeline& cpu) {
     return interrupts_on(account, cpu.softirqs, softirq_origin);
   });
-  claim_on_cpus(account,
+  // While the thread waits, that time is the running task's.
+  claim_on_cpus(account, runs,
                 [&](const CpuTimeline& cpu) { return between_interrupts_on(account, cpu); });
 }
 

@@ -114,8 +114,8 @@ GapEvidence gap_evidence(const Account& account) {
                        .errors = error_completions(account),
                        .migrations = migrations(account),
                        .lost_records = account.lost_records()};
-  if ((gap.flags & EV_GAP_STEAL_VALID) != 0) {
-    evidence.steal_ns = gap.steal_ns;
+  if (account.steal().known) {
+    evidence.steal_ns = account.steal().ns;
   }
   return evidence;
 }
@@ -179,22 +179,24 @@ Gap make_gap(const Timeline& timeline, const Dictionary& names, const Session& s
   return gap;
 }
 
-std::optional<AwaitedRun> awaited_run(const Timeline& timeline, const GapRecord& gap) {
+bool lacks_run(const Timeline& timeline, const GapRecord& gap) {
   for (const Stint& stint : thread_activity(timeline.thread(gap.tid), gap.header.start_ns,
                                             gap.header.end_ns, gap.start_cpu)) {
     if (stint.activity != Activity::runnable || !stint.moved_away) {
       continue;
     }
-    const uint64_t last_ns = stint.end_ns - 1;
-    bool covered = false;
-    if (const CpuTimeline* cpu = timeline.cpu(stint.cpu)) {
-      covered = cpu->runs.first_ending_after(last_ns) < cpu->runs.size();
-    }
-    if (!covered) {
-      return AwaitedRun{stint.cpu, last_ns};
+    const CpuTimeline* cpu = timeline.cpu(stint.cpu);
+    if (cpu == nullptr || cpu->runs.first_ending_after(stint.end_ns - 1) == cpu->runs.size()) {
+      return true;
     }
   }
-  return std::nullopt;
+  return false;
+}
+
+bool lacks_steal_reading(const Timeline& timeline, const GapRecord& gap) {
+  const CpuTimeline* cpu = timeline.cpu(gap.header.cpu);
+  return cpu == nullptr ||
+         cpu->steals.first_ending_after(gap.header.end_ns - 1) == cpu->steals.size();
 }
 
 }  // namespace pollgap

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "agent/ledger/dictionary.h"
 #include "agent/ledger/gap.h"
@@ -16,12 +15,10 @@ namespace pollgap {
 Gap make_gap(const Timeline& timeline, const Dictionary& names, const Session& session,
              const GapRecord& gap);
 
-// A thread that was moved away while it waited leaves a task running whose stretch is recorded
-// only when it ends, perhaps after the gap.
-struct AwaitedRun {
-  uint32_t cpu = 0;
-  uint64_t at_ns = 0;  // an instant that the missing stretch covers
-};
-std::optional<AwaitedRun> awaited_run(const Timeline& timeline, const GapRecord& gap);
+// Whether evidence is still to come that is written only after the gap: the stretch of a task that
+// ran on where the thread had waited before it was moved away; the scheduler's reading of the steal
+// clock.
+bool lacks_run(const Timeline& timeline, const GapRecord& gap);
+bool lacks_steal_reading(const Timeline& timeline, const GapRecord& gap);
 
 }  // namespace pollgap

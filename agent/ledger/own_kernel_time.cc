@@ -36,7 +36,7 @@ uint64_t bounded_end_ns(const ThreadTimeline& thread, const SelfKernel& self) {
   }
   const uint64_t start_ns = self.header.start_ns;
   thread.samples.for_each_overlapping(start_ns + 1, end_ns, [&](const Sample& sample) {
-    if (sample.user_mode == 1 && sample.on_cpu == 1) {
+    if (sample.mode == EV_SAMPLE_USER && sample.on_cpu == 1) {
       end_ns = std::min<uint64_t>(end_ns, sample.header.start_ns);
     }
   });

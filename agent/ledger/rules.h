@@ -24,6 +24,10 @@ void claim_own_kernel_time(Account& account);
 //    the rest is unexplained.
 void claim_user_time(Account& account);
 
+// The origin of a stretch that the thread could not use, or of the way out of one.
+uint32_t not_runnable_origin(Account& account, const OffCpu& off, uint64_t start_ns,
+                             uint64_t end_ns);
+
 // What stopped the thread, for a record with EV_OFF_STOPPED: the latest stop signal that was sent
 // to it before it stopped; nullptr: none was seen.
 const ev_signal* find_stop_signal(const Timeline& timeline, const OffCpu& off, uint32_t pid);

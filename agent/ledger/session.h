@@ -26,6 +26,7 @@ struct Session {
   uint32_t agent_pid = 0;                 // tool.pid; 0 unknown
   bool throttles_by_fair_server = false;  // host.kernel is 6.12 or later
   uint64_t interrupt_cost_ns = 0;         // host.interrupt_cost_ns; 0 unknown
+  bool steal_at_ticks = false;            // host.steal_read is at_ticks: EV_STEAL records come
   std::vector<PollSite> sites;            // target.sites, by index
 };
 

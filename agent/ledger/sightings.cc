@@ -36,21 +36,31 @@ bool explained(const Account& account, const Sample& sample, const Stretch& stre
   return found;
 }
 
+Found found_by(const Sample& sample) {
+  switch (sample.mode) {
+    case EV_SAMPLE_KERNEL:
+      return Found::kernel;
+    case EV_SAMPLE_USER:
+      return Found::user;
+    case EV_SAMPLE_UPROBE:
+      return Found::uprobe;
+    default:
+      return Found::untold;
+  }
+}
+
 void add_samples(const Account& account, const Stretch& stretch, std::vector<Sighting>& out) {
   account.thread()->samples.for_each_overlapping(
       stretch.start_ns, stretch.end_ns, [&](const Sample& sample) {
         if (sample.on_cpu != 1 || sample.header.start_ns < stretch.start_ns) {
           return;
         }
-        const bool in_kernel = sample.user_mode == 0;
+        const bool in_kernel = sample.mode == EV_SAMPLE_KERNEL;
         if (in_kernel && explained(account, sample, stretch)) {
           return;
         }
-        out.push_back({.at_ns = sample.header.start_ns,
-                       .found = in_kernel               ? Found::kernel
-                                : sample.user_mode == 1 ? Found::user
-                                                        : Found::untold,
-                       .sample = &sample});
+        out.push_back(
+            {.at_ns = sample.header.start_ns, .found = found_by(sample), .sample = &sample});
       });
 }
 

@@ -18,6 +18,7 @@ struct Stretch {
 
 enum class Found {
   user,    // executing user code
+  uprobe,  // in the probe on a poll
   untold,  // on the CPU, in user or kernel code
   kernel,  // in the kernel, with no evidence that explains it
   absent,  // a timer interrupt on its CPU did not find it

@@ -69,20 +69,6 @@ Origin blocked_by(Account& account, const OffCpu& off) {
   return origin;
 }
 
-uint32_t not_runnable_origin(Account& account, const Stint& stint) {
-  const OffCpu& off = *stint.off;
-  if ((off.flags & (EV_OFF_FROZEN | EV_OFF_STOPPED | EV_OFF_TRACED)) != 0) {
-    return account.add_origin(stopped_by(account, off));
-  }
-  uint32_t verb_origin = 0;
-  bool in_verb = false;
-  for_each_part(account.verbs(), stint.start_ns, stint.end_ns, [&](const Claim& verb) {
-    verb_origin = verb.origin;
-    in_verb = true;
-  });
-  return in_verb ? verb_origin : account.add_origin(blocked_by(account, off));
-}
-
 void claim_cfs_throttled(Account& account, const Stint& stint, std::vector<Claim>& wanted) {
   const Origin origin{.key = {Cause::throttled, static_cast<uint64_t>(Throttle::cfs_quota),
                               stint.off->throttle_cgroup_id},
@@ -171,6 +157,20 @@ void claim_runtime_throttled(Account& account, const Stint& stint, std::vector<C
 
 }  // namespace
 
+uint32_t not_runnable_origin(Account& account, const OffCpu& off, uint64_t start_ns,
+                             uint64_t end_ns) {
+  if ((off.flags & (EV_OFF_FROZEN | EV_OFF_STOPPED | EV_OFF_TRACED)) != 0) {
+    return account.add_origin(stopped_by(account, off));
+  }
+  uint32_t verb_origin = 0;
+  bool in_verb = false;
+  for_each_part(account.verbs(), start_ns, end_ns, [&](const Claim& verb) {
+    verb_origin = verb.origin;
+    in_verb = true;
+  });
+  return in_verb ? verb_origin : account.add_origin(blocked_by(account, off));
+}
+
 const ev_signal* find_stop_signal(const Timeline& timeline, const OffCpu& off, uint32_t pid) {
   const History<ev_signal>& signals = timeline.signals();
   const uint64_t latest_ns = off.header.start_ns + kSignalSlackNs;
@@ -187,7 +187,8 @@ void claim_unable_to_run(Account& account) {
   std::vector<Claim> wanted;
   for (const Stint& stint : account.activity()) {
     if (stint.activity == Activity::not_runnable) {
-      wanted.push_back({stint.start_ns, stint.end_ns, not_runnable_origin(account, stint)});
+      wanted.push_back({stint.start_ns, stint.end_ns,
+                        not_runnable_origin(account, *stint.off, stint.start_ns, stint.end_ns)});
     } else if (stint.activity == Activity::runnable) {
       if ((stint.off->flags & EV_OFF_CFS_THROTTLED) != 0) {
         claim_cfs_throttled(account, stint, wanted);

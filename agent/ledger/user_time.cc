@@ -36,13 +36,9 @@ struct Piece {
   Proof proof = Proof::unproven;
 };
 
-bool steal_clock_valid(const Account& account) {
-  return (account.gap().flags & EV_GAP_STEAL_VALID) != 0;
-}
-
 uint64_t stolen_budget_ns(const Account& account) {
-  const uint64_t steal_ns = account.gap().steal_ns;
-  return steal_clock_valid(account) && steal_ns >= kStealNoiseNs ? steal_ns : 0;
+  const StealEvidence& steal = account.steal();
+  return steal.known && steal.ns >= kStealNoiseNs ? steal.ns : 0;
 }
 
 // What lies between the thread's kernel events (off the CPU, verbs, system calls, faults).
@@ -196,7 +192,7 @@ bool UserTime::proven_without_sample(const Stretch& stretch) const {
 // Every entry into the kernel was watched and none was seen, and nothing was stolen: what is left
 // is user code. Not so where records were lost or the end of the gap was never seen.
 bool UserTime::absence_is_evidence() const {
-  return steal_clock_valid(account_) && account_.gap().steal_ns < kStealNoiseNs &&
+  return account_.steal().known && account_.steal().ns < kStealNoiseNs &&
          account_.evidence_complete() && (account_.gap().flags & EV_GAP_OPEN) == 0;
 }
 
@@ -285,7 +281,7 @@ uint32_t UserTime::unproven_origin(const std::vector<Sighting>& sightings) {
     return index;
   }
   const char* why = !account_.evidence_complete()    ? "records were lost"
-                    : !steal_clock_valid(account_)   ? "the steal clock could not be read"
+                    : !account_.steal().known        ? "the steal clock could not be read"
                     : stolen_budget_ns(account_) > 0 ? "time was stolen from the core"
                                                      : "the end of the gap was not seen";
   return account_.unexplained(
@@ -352,7 +348,7 @@ void UserTime::take_stolen(Proof proof, uint64_t& budget_ns) {
 // Stolen time beyond what can have fallen into the rest of the gap must have fallen into user code,
 // samples or not.
 uint64_t UserTime::certainly_in_user_time(uint64_t budget_ns) const {
-  const uint64_t elsewhere_ns = account_.duration_ns() - user_ns_;
+  const uint64_t elsewhere_ns = account_.duration_ns() - user_ns_ + account_.steal().beside_ns;
   const uint64_t certain_ns = budget_ns > elsewhere_ns ? budget_ns - elsewhere_ns : 0;
   return certain_ns >= kStealNoiseNs ? certain_ns : 0;
 }

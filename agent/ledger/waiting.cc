@@ -52,9 +52,18 @@ uint64_t main_work_function(const CpuOccupation& occupation, const ev_run& run,
   return function;
 }
 
-uint32_t waited_for(Account& account, const CpuOccupation& occupation, const Claim& stretch) {
+// A core that slept takes its time to wake: the deepest idle states have exit latencies below this
+// (drivers/idle/intel_idle.c). It is the price of the sleep, and so part of it.
+constexpr uint64_t kIdleExitNs = 1'000'000;
+
+uint32_t waited_for(Account& account, const CpuOccupation& occupation, const Stint& stint,
+                    const Claim& stretch) {
   const ev_run& run = *occupation.runs[stretch.origin];
   if (run.task.tid == 0) {
+    const bool was_asleep = stint.off->wakeup_ns != 0 && stretch.start_ns == stint.start_ns;
+    if (was_asleep && stretch.length_ns() <= kIdleExitNs) {
+      return not_runnable_origin(account, *stint.off, stretch.start_ns, stretch.end_ns);
+    }
     return account.unexplained("the core was idle while the thread was runnable");
   }
   const uint32_t agent_pid = account.session().agent_pid;
@@ -87,7 +96,7 @@ void claim_waiting(Account& account) {
     }
     const CpuOccupation& occupation = account.occupation(stint.cpu);
     for (Claim stretch : stretches_in(occupation, stint)) {
-      stretch.origin = waited_for(account, occupation, stretch);
+      stretch.origin = waited_for(account, occupation, stint, stretch);
       ran.push_back(stretch);
     }
     waited.push_back({stint.start_ns, stint.end_ns, uncovered_origin(account, stint.cpu)});

@@ -30,7 +30,7 @@ class History {
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   // Oldest first.
-  const T& operator[](size_t i) const { return slots_[(head_ + i) & (slots_.size() - 1)]; }
+  const T& operator[](size_t i) const { return slot(i); }
 
   // Latest end of a record that was dropped for the cap while it was inside the horizon: what
   // this history says of earlier times is not complete. 0: none was dropped.
@@ -71,16 +71,27 @@ class History {
   // [start_ns, end_ns); one of no length counts where it lies.
   template <typename Visit>
   void for_each_overlapping(uint64_t start_ns, uint64_t end_ns, Visit visit) const {
-    const size_t first = start_ns == 0 ? 0 : first_ending_after(start_ns - 1);
-    for (size_t i = first; i < size_; ++i) {
-      const T& record = (*this)[i];
+    visit_overlapping(*this, start_ns, end_ns, visit);
+  }
+  // Likewise; visit may change the record, but not its times.
+  template <typename Visit>
+  void for_each_overlapping(uint64_t start_ns, uint64_t end_ns, Visit visit) {
+    visit_overlapping(*this, start_ns, end_ns, visit);
+  }
+
+ private:
+  template <typename Self, typename Visit>
+  static void visit_overlapping(Self& self, uint64_t start_ns, uint64_t end_ns, Visit visit) {
+    const size_t first = start_ns == 0 ? 0 : self.first_ending_after(start_ns - 1);
+    for (size_t i = first; i < self.size_; ++i) {
+      auto& record = self.slot(i);
       if (record.header.start_ns < end_ns) {
         visit(record);
       }
     }
   }
 
- private:
+  const T& slot(size_t i) const { return slots_[(head_ + i) & (slots_.size() - 1)]; }
   T& slot(size_t i) { return slots_[(head_ + i) & (slots_.size() - 1)]; }
 
   void pop_front() {

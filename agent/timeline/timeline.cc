@@ -98,6 +98,27 @@ bool Timeline::keep_with_stacks(std::span<const std::byte> record,
   return true;
 }
 
+bool Timeline::keep_steal(std::span<const std::byte> record) {
+  ev_steal value;
+  if (!read_record(record, value) || value.header.cpu >= kMaxCpus) {
+    return false;
+  }
+  evicted_ += cpus_[value.header.cpu].steals.push(Steal{value});
+  return true;
+}
+
+void Timeline::tell_steal(uint32_t cpu, uint64_t start_ns, uint64_t end_ns, uint64_t stolen_ns) {
+  const auto found = cpus_.find(cpu);
+  if (found == cpus_.end()) {
+    return;
+  }
+  found->second.steals.for_each_overlapping(start_ns, end_ns, [&stolen_ns](Steal& steal) {
+    const uint64_t told_ns = std::min<uint64_t>(stolen_ns, steal.steal_ns - steal.told_ns);
+    steal.told_ns += told_ns;
+    stolen_ns -= told_ns;
+  });
+}
+
 bool Timeline::keep_stack(std::span<const std::byte> record) {
   ev_stack stack;
   if (!read_record(record, stack) || stack.frames > EV_STACK_FRAMES ||
@@ -133,6 +154,8 @@ bool Timeline::accept(std::span<const std::byte> record) {
       return keep_on_cpu(record, &CpuTimeline::softirqs);
     case EV_WORK:
       return keep_on_cpu(record, &CpuTimeline::works);
+    case EV_STEAL:
+      return keep_steal(record);
     case EV_OFF_CPU:
       return keep_with_stacks<ev_off_cpu>(record, &ThreadTimeline::off_cpu);
     case EV_SELF:

@@ -36,11 +36,16 @@ struct GapRecord : ev_gap {
   StackIds stacks;
 };
 
+struct Steal : ev_steal {
+  uint64_t told_ns = 0;  // of it, what gaps have been told is theirs
+};
+
 struct CpuTimeline {
   History<ev_run> runs;
   History<ev_irq> irqs;
   History<ev_softirq> softirqs;
   History<ev_work> works;
+  History<Steal> steals;
 };
 
 // The last stacks of one thread, found again by sequence number.
@@ -85,6 +90,9 @@ class Timeline {
   const CpuTimeline* cpu(uint32_t cpu) const;
   const ThreadTimeline* thread(uint32_t tid) const;
 
+  // A gap in [start_ns, end_ns] has been told that so much was stolen from it.
+  void tell_steal(uint32_t cpu, uint64_t start_ns, uint64_t end_ns, uint64_t stolen_ns);
+
   // A gap's record together with the stacks that were announced for it.
   bool read_gap(std::span<const std::byte> record, GapRecord& gap);
 
@@ -109,6 +117,7 @@ class Timeline {
                         History<Stored> ThreadTimeline::*history);
   template <typename T>
   bool keep(std::span<const std::byte> record, History<T>& history);
+  bool keep_steal(std::span<const std::byte> record);
   bool keep_stack(std::span<const std::byte> record);
 
   std::unordered_map<uint32_t, CpuTimeline> cpus_;

@@ -141,7 +141,7 @@ def judge_injected(injected, gaps, pid=None):
            if any(names(detail, culprit) for culprit in injected.culprits)]
     explained = min((intervals.covered(window, parts) for parts in (own, [part for part, _ in found])),
                     key=lambda time: abs(time - wanted))
-    least = wanted - taken_by_others(injected, touching, pid)
+    least = injected.spent - taken_by_others(injected, touching, pid)
     error = max(least - explained, explained - wanted, 0)
     if error > allowed:
         unexplained = intervals.covered(
@@ -153,19 +153,22 @@ def judge_injected(injected, gaps, pid=None):
         if not any(names(detail, culprit) for part, detail in found
                    if intervals.overlaps(part, window)):
             return judged("wrong", error, f"{culprit} is not named")
-    if not any(verdict_stands(gap, injected) for gap in touching):
+    if not any(verdict_stands(gap, injected, window) for gap in touching):
         return judged("wrong", error, "no verdict says so")
     return judged("right", error)
 
 
-def verdict_stands(gap, injected):
-    """Whether a gap's verdict is the injected cause, or one that took more of the gap than it."""
+def verdict_stands(gap, injected, window):
+    """Whether a gap's verdict is the injected cause, or one that took more of the gap than it
+    before and after the injected window."""
     verdict = gap["verdict"]["cause"]
     if verdict == injected.cause:
         return True
-    total = {cause: sum(intervals.length(part) for part, _ in segment_spans(gap, cause))
-             for cause in (verdict, injected.cause)}
-    return verdict != "unexplained" and total[verdict] > total[injected.cause]
+
+    def parts(cause):
+        return [part for part, _ in segment_spans(gap, cause)]
+    beside = sum(intervals.uncovered(part, [window]) for part in parts(verdict))
+    return beside > sum(intervals.length(part) for part in parts(injected.cause))
 
 
 def gap_findings(truth, report, watched):

@@ -14,6 +14,7 @@ class Injected:
     start: int
     end: int
     culprits: tuple  # what the ledger must name: each the members of a report's detail
+    spent: int  # of the time from start to end, what the injector itself saw go into the cause
 
     @property
     def span(self):
@@ -46,6 +47,15 @@ def culprits(record):
                                  for task in tasks))
 
 
+def spent(record):
+    """Nanoseconds of its duration that a disturbance spent in its cause, by its own measure."""
+    facts = record.get("facts", {})
+    parts = [task["ran_ns"] for task in facts.get("tasks", [])]
+    parts += [value for key, value in facts.items()
+              if key == "ran_ns" or key.startswith("ibv_") and key.endswith("_ns")]
+    return min(sum(parts), record["duration_ns"]) if parts else record["duration_ns"]
+
+
 def read(path):
     truth = Truth([], [], {})
     with open(path, encoding="utf-8") as file:
@@ -56,7 +66,7 @@ def read(path):
                 cause = "" if record["cause"] == "idle" else record["cause"]
                 truth.injected.append(Injected(record["name"], len(truth.injected) + 1, cause,
                                                record["tid"], start, start + record["duration_ns"],
-                                               culprits(record)))
+                                               culprits(record), spent(record)))
             elif record["type"] == "gap":
                 start = record["start_mono_ns"]
                 truth.gaps.append(LoggedGap(record["kind"], record["tid"], start,

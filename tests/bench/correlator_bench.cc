@@ -53,7 +53,7 @@ class BusyMachine {
     give(correlator, gaps, self);
     auto sample = record_of<ev_sample>(EV_SAMPLE, cpu, now_ns_ - 20'000, now_ns_ - 20'000);
     sample.tid = tid;
-    sample.user_mode = 1;
+    sample.mode = 1;
     sample.on_cpu = 1;
     give(correlator, gaps, sample);
     if (++turn_ % 100 == 0) {

@@ -28,8 +28,9 @@ def gap(segments, start=100 * MS, kind="between_polls", tid=TID, verdict=None):
 
 
 def injected(cause="preemption", start=100 * MS, milliseconds=5,
-             culprits=({"task": {"comm": "hog"}},)):
-    return truth_log.Injected("fifo", 1, cause, TID, start, start + milliseconds * MS, culprits)
+             culprits=({"task": {"comm": "hog"}},), spent=None):
+    return truth_log.Injected("fifo", 1, cause, TID, start, start + milliseconds * MS, culprits,
+                              (milliseconds if spent is None else spent) * MS)
 
 
 HOG = {"task": {"comm": "hog", "tid": 9}}
@@ -55,6 +56,11 @@ class JudgeInjected(unittest.TestCase):
 
     def test_too_short(self):
         self.assertEqual(self.verdict(gap([("preemption", 4, HOG), ("application", 1, {})])), "wrong")
+
+    def test_the_injector_was_kept_from_it(self):
+        ledger = gap([("preemption", 4, HOG), ("stolen", 1, {})])
+        self.assertEqual(self.verdict(ledger), "wrong")
+        self.assertEqual(self.verdict(ledger, spent=4), "right")
 
     def test_too_long(self):
         self.assertEqual(self.verdict(gap([("preemption", 6, HOG)], start=99_500_000)), "wrong")
@@ -83,8 +89,10 @@ class JudgeInjected(unittest.TestCase):
 
     def test_verdict_must_say_so(self):
         self.assertEqual(self.verdict(gap([("preemption", 5, HOG)], verdict="application")), "wrong")
-        longer = gap([("preemption", 5, HOG), ("stolen", 9, {})])
-        self.assertEqual(self.verdict(longer), "right")  # a hiccup that really took more
+        for cause in "stolen", "unexplained":  # a hiccup beside it that really took more
+            self.assertEqual(self.verdict(gap([("preemption", 5, HOG), (cause, 9, {})])), "right")
+        within = gap([("preemption", 4.6, HOG), ("stolen", 0.4, {})], verdict="stolen")
+        self.assertEqual(self.verdict(within), "wrong")
 
     def test_idle(self):
         self.assertEqual(self.verdict(cause=""), "right")

@@ -143,7 +143,7 @@ class RandomStream {
     auto sample = make_record<ev_sample>(EV_SAMPLE, some_cpu(), now_, now_);
     sample.tid = some_tid();
     sample.reason = static_cast<uint32_t>(below(2));
-    sample.user_mode = static_cast<uint32_t>(below(4));
+    sample.mode = static_cast<uint32_t>(below(4));
     sample.on_cpu = chance(0.9);
     sample.user_ip = 0x1000 + below(0x300);
     sample.asked_ns = chance(0.9) ? now_ - below(2'000'000) : random_();

@@ -100,10 +100,10 @@ ev_verb verb_of(uint32_t verb, uint64_t from, uint64_t to, uint64_t depth) {
   return record;
 }
 
-ev_sample sample_of(uint32_t user_mode, uint64_t at) {
+ev_sample sample_of(uint32_t mode, uint64_t at) {
   auto record = make_record<ev_sample>(EV_SAMPLE, kCpu, kStart + at, kStart + at);
   record.tid = kTid;
-  record.user_mode = user_mode;
+  record.mode = mode;
   record.on_cpu = 1;
   record.user_ip = 0x5000;
   return record;

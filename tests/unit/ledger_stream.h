@@ -55,7 +55,7 @@ ev_work work_of(uint32_t tid, uint64_t function, uint64_t from, uint64_t to);
 ev_self syscall_of(int number, uint64_t from, uint64_t to);
 ev_self fault_of(ev_self_type type, uint64_t from, uint64_t to);
 ev_verb verb_of(uint32_t verb, uint64_t from, uint64_t to, uint64_t depth = 0);
-ev_sample sample_of(uint32_t user_mode, uint64_t at);
+ev_sample sample_of(uint32_t mode, uint64_t at);
 ev_stack stack_of(ev_stack_role role, uint64_t record_start, std::initializer_list<uint64_t> ips);
 ev_signal signal_of(int signal, uint64_t at);
 ev_migrate migrate_of(uint32_t from_cpu, uint32_t to_cpu, uint64_t at);
