@@ -233,9 +233,9 @@ enum ev_sample_mode {
 struct ev_sample {
   struct ev_header header;
   __u32 tid;
-  __u32 reason;    /* enum ev_sample_reason */
-  __u32 mode;      /* enum ev_sample_mode: what it was executing */
-  __u32 on_cpu;    /* 1: the thread was the running task of the CPU */
+  __u32 reason; /* enum ev_sample_reason */
+  __u32 mode;   /* enum ev_sample_mode: what it was executing */
+  __u32 on_cpu; /* 1: the thread was the running task of the CPU */
   __u64 user_ip;
   __u64 asked_ns; /* with EV_SAMPLE_SILENCE: when the agent asked; the answer came at start_ns */
 };
@@ -307,7 +307,7 @@ struct ev_gap {
   __u32 start_cpu;
   __u64 polls;             /* polls inside the gap (late_completion) */
   __u32 completions;       /* returned by the poll that ended it */
-  __u32 outstanding;       /* signaled sends outstanding on the CQ at its start */
+  __u32 outstanding;       /* signaled sends of the CQ when it ended, before completions */
   __u64 steal_ns;          /* steal clock's advance */
   __u32 error_completions; /* returned in or at the end of it */
   __u32 reserved;

@@ -156,11 +156,11 @@ static __always_inline void emit_sample(void *ctx, struct thread_state *thread, 
   if (!record) return;
   record->tid = thread->tid;
   record->reason = reason;
-  record->mode = EV_SAMPLE_UNTOLD;
   record->on_cpu = 1;
   record->asked_ns = asked_ns;
   regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
   record->user_ip = regs ? BPF_CORE_READ(regs, ip) : 0;
+  record->mode = regs && in_probe_call(regs) ? EV_SAMPLE_UPROBE : EV_SAMPLE_UNTOLD;
   submit(record);
 }
 

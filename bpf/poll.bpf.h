@@ -51,9 +51,23 @@ struct {
   __type(value, struct cq_state);
 } cqs SEC(".maps");
 
+/*
+ * Completions of a QP's sends come in the order of the sends (InfiniBand Architecture
+ * Specification 1, 10.8.5), so those that were in flight when counting began are over once the
+ * first one counted has completed. It is known by its wr_id; where the program gives several sends
+ * in flight the same, too few are counted, never too many.
+ */
+enum qp_count {
+  QP_NOT_COUNTED = 0,
+  QP_FIRST_IN_FLIGHT = 1, /* what completes before first_wr_id was posted before */
+  QP_COUNTED = 2,
+};
+
 struct qp_state {
   s64 outstanding;
   u64 forgotten; /* its send CQ's when `outstanding` was counted */
+  u64 first_wr_id;
+  u32 count, reserved; /* enum qp_count */
 };
 
 struct {
@@ -279,10 +293,15 @@ static __always_inline void forget_outstanding(struct cq_state *cq) {
 }
 
 /* One send of `qp_num` has completed, or, after an error, all that the QP had outstanding. */
-static __always_inline void settle(struct cq_state *cq, u32 qp_num, bool all) {
+static __always_inline void settle(struct cq_state *cq, const struct wc_head *wc) {
+  u32 qp_num = wc->qp_num;
+  bool all = wc->status != 0;
   struct qp_state *qp = bpf_map_lookup_elem(&qps, &qp_num);
   s64 count;
-  if (!cq || !qp || qp->forgotten != cq->forgotten || qp->outstanding <= 0) return;
+  if (!cq || !qp || qp->forgotten != cq->forgotten) return;
+  if (qp->count == QP_FIRST_IN_FLIGHT && !all && wc->wr_id != qp->first_wr_id) return;
+  qp->count = QP_COUNTED;
+  if (qp->outstanding <= 0) return;
   count = all ? qp->outstanding : 1;
   __sync_fetch_and_add(&qp->outstanding, -count);
   __sync_fetch_and_add(&cq->outstanding, -count);
@@ -300,10 +319,10 @@ static long read_completion(u64 index, struct wc_context *context) {
   if (bpf_probe_read_user(&wc, sizeof(wc), (void *)(context->wc + index * IBV_WC_BYTES))) return 1;
   context->looked_at++;
   if (wc.status == 0) {
-    if (wc.opcode < IBV_WC_RECV) settle(context->cq, wc.qp_num, false);
+    if (wc.opcode < IBV_WC_RECV) settle(context->cq, &wc);
     return 0;
   }
-  settle(context->cq, wc.qp_num, true);
+  settle(context->cq, &wc);
   if (context->errors == 0 ||
       (context->first.status == IBV_WC_WR_FLUSH_ERR && wc.status != IBV_WC_WR_FLUSH_ERR))
     context->first = wc;
@@ -445,7 +464,7 @@ int BPF_KRETPROBE(on_poll_return_steal, int result) {
 }
 
 struct wr_context {
-  u64 wr;
+  u64 wr, first_wr_id; /* of the first signaled */
   u32 sends, signaled;
 };
 
@@ -453,7 +472,10 @@ static long read_work_request(u64 index, struct wr_context *context) {
   struct wr_head head;
   if (!context->wr || bpf_probe_read_user(&head, sizeof(head), (void *)context->wr)) return 1;
   context->sends++;
-  if (head.send_flags & IBV_SEND_SIGNALED) context->signaled++;
+  if (head.send_flags & IBV_SEND_SIGNALED) {
+    if (context->signaled == 0) context->first_wr_id = head.wr_id;
+    context->signaled++;
+  }
   context->wr = head.next;
   return 0;
 }
@@ -483,10 +505,18 @@ static __always_inline void count_posted(u64 qp, u64 wr, s32 sign) {
   if (state->forgotten != cq->forgotten) {
     state->forgotten = cq->forgotten;
     state->outstanding = 0;
+    state->count = QP_NOT_COUNTED;
   }
   __sync_fetch_and_add(&cq->posted_sends, sign * (s64)context.sends);
   __sync_fetch_and_add(&cq->posted_signaled, sign * (s64)context.signaled);
   if (!context.signaled) return;
+  if (sign > 0 && state->count == QP_NOT_COUNTED) {
+    state->first_wr_id = context.first_wr_id;
+    state->count = QP_FIRST_IN_FLIGHT;
+  } else if (sign < 0 && state->count == QP_FIRST_IN_FLIGHT &&
+             state->first_wr_id == context.first_wr_id) {
+    state->count = QP_NOT_COUNTED;
+  }
   __sync_fetch_and_add(&state->outstanding, sign * (s64)context.signaled);
   if (__sync_fetch_and_add(&cq->outstanding, sign * (s64)context.signaled) <= 0 && sign > 0)
     cq->since_ns = bpf_ktime_get_ns();

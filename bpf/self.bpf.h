@@ -106,22 +106,14 @@ static __always_inline void add_self(void *ctx, struct thread_state *thread,
   add_pending(thread, one, run_ns);
 }
 
-/* Since 6.11 a return probe, and since 6.18 some entry probes, come as system calls of their own.
- */
-static __always_inline bool is_probe_call(long number) {
-#if defined(__TARGET_ARCH_x86)
-  return number == 335 || number == 336; /* uretprobe, uprobe */
-#else
-  return false;
-#endif
-}
-
 /* raw_syscalls puts every task of the machine on the slow path while attached; others leave at
  * once. */
 SEC("tp_btf/sys_enter")
 int BPF_PROG(on_sys_enter, struct pt_regs *regs, long number) {
-  struct thread_state *thread = current_target_thread();
-  if (!thread || is_probe_call(number)) return 0;
+  struct thread_state *thread;
+  if (is_probe_call(number)) return 0;
+  thread = current_target_thread();
+  if (!thread) return 0;
   thread->syscall_nr = number;
   thread->syscall_ip = BPF_CORE_READ(regs, ip);
   thread->syscall_ns = bpf_ktime_get_ns();
@@ -131,8 +123,10 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long number) {
 
 SEC("tp_btf/sys_exit")
 int BPF_PROG(on_sys_exit, struct pt_regs *regs, long result) {
-  struct thread_state *thread = current_target_thread();
+  struct thread_state *thread;
   struct pending_self one = {.type = EV_SELF_SYSCALL};
+  if (in_probe_call(regs)) return 0;
+  thread = current_target_thread();
   if (!thread || !thread->syscall_ns) return 0;
   one.start_ns = thread->syscall_ns;
   one.end_ns = bpf_ktime_get_ns();

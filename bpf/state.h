@@ -95,6 +95,24 @@ static __always_inline struct thread_state *target_thread_of(struct task_struct 
   return bpf_map_lookup_elem(&threads, &tid);
 }
 
+/* Since 6.11 a return probe, and since 6.18 some entry probes, come as system calls of their own.
+ */
+static __always_inline bool is_probe_call(long number) {
+#if defined(__TARGET_ARCH_x86)
+  return number == 335 || number == 336; /* uretprobe, uprobe */
+#else
+  return false;
+#endif
+}
+
+static __always_inline bool in_probe_call(const struct pt_regs *regs) {
+#if defined(__TARGET_ARCH_x86)
+  return is_probe_call(BPF_CORE_READ(regs, orig_ax));
+#else
+  return false;
+#endif
+}
+
 static __always_inline void count_lost(void) { __sync_fetch_and_add(&lost_records, 1); }
 
 /* A record of the ring with its header filled in, or NULL (and counted as lost). */

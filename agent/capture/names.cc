@@ -154,8 +154,8 @@ void Names::deliver_sample(ev_sample sample, const Sink& sink) {
   if (found != sample_stacks_.end()) {
     const ev_stack stack = found->second;
     sample_stacks_.erase(found);
-    if (stack.header.start_ns == sample.header.start_ns && stack.frames > 0 &&
-        stack.frames < EV_STACK_FRAMES) {
+    if (sample.mode == EV_SAMPLE_UNTOLD && stack.header.start_ns == sample.header.start_ns &&
+        stack.frames > 0 && stack.frames < EV_STACK_FRAMES) {
       const ev_stack interrupted = interrupted_frames(stack);
       sample.mode = mode_of(stack, interrupted);
       if (sample.mode == EV_SAMPLE_KERNEL) deliver_stack(interrupted, sink);

@@ -45,10 +45,12 @@ void SiteProbes::place_post(const Site& site, Places& posts) {
   posts.entry.push_back({site.open_path, site.entry_offset, cookie});
 }
 
+// The entry probe sits where the return probe must: one trap, and its stamp is before whatever the
+// return probe costs there.
 void SiteProbes::place_verb(const Site& site, Places& verbs) {
   const uint64_t cookie = PG_VERB_COOKIE(verbs_.size(), length_argument(site.name));
   verbs_.push_back(site.name);
-  verbs.entry.push_back({site.open_path, site.entry_offset, cookie});
+  verbs.entry.push_back(first_instruction(site, cookie));
   verbs.at_return.push_back(first_instruction(site, cookie));
 }
 
@@ -76,7 +78,7 @@ Status SiteProbes::attach(const std::vector<Site>& sites) {
         place_verb(site, verbs);
         break;
       case SiteRole::get_cq_event:
-        events.entry.push_back({site.open_path, site.entry_offset, 0});
+        events.entry.push_back(first_instruction(site, 0));
         events.at_return.push_back(first_instruction(site, 0));
         break;
       case SiteRole::open_hook:

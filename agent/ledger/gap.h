@@ -163,7 +163,7 @@ struct Migration {
 struct GapEvidence {
   std::vector<Frame> end_stack;  // user stack at the gap's end, innermost first
   uint32_t completions = 0;      // returned by the poll that ended it
-  uint32_t outstanding = 0;      // signaled sends outstanding at its start
+  uint32_t outstanding = 0;      // signaled sends outstanding when it ended
   uint64_t polls = 0;            // inside it
   std::optional<uint64_t> steal_ns;
   std::optional<ErrorCompletions> errors;

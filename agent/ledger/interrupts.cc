@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rule 2: interrupts on the CPU where the thread ran or waited for its turn.
+// Rules 2 and 5: interrupts on the CPU where the thread ran or waited for its turn.
 #include <map>
 
 #include "agent/ledger/rules.h"
@@ -41,18 +41,14 @@ std::vector<Claim> interrupts_on(Account& account, const History<T>& history,
   return innermost(std::move(found));
 }
 
-bool runs_or_waits(Activity activity) { return activity != Activity::not_runnable; }
-
-bool runs(Activity activity) { return activity == Activity::on_cpu; }
-
-// Claims, per stint of such an activity, what `find` returns for the stint's CPU.
+// Claims, per stint, what `find` returns for the stint's CPU.
 template <typename Find>
-void claim_on_cpus(Account& account, bool (*wanted_activity)(Activity), Find find) {
+void claim_on_cpus(Account& account, Find find) {
   std::map<uint32_t, std::vector<Claim>> by_cpu;
   std::vector<Claim> wanted;
   for (const Stint& stint : account.activity()) {
     const CpuTimeline* cpu = account.timeline().cpu(stint.cpu);
-    if (cpu == nullptr || !wanted_activity(stint.activity)) {
+    if (cpu == nullptr || stint.activity == Activity::not_runnable) {
       continue;
     }
     const auto [place, is_new] = by_cpu.try_emplace(stint.cpu);
@@ -65,40 +61,41 @@ void claim_on_cpus(Account& account, bool (*wanted_activity)(Activity), Find fin
   account.claim(wanted);
 }
 
-// Between hard interrupts of one kind that follow each other so closely that the time between them
-// is the way out of one and into the next: no tracepoint shows it, and in a virtual machine it is
-// longer than most handlers.
-std::vector<Claim> between_interrupts_on(Account& account, const CpuTimeline& cpu) {
-  const uint64_t limit_ns = 2 * account.session().interrupt_cost_ns;
-  std::vector<Claim> found;
-  const ev_irq* previous = nullptr;
-  cpu.irqs.for_each_overlapping(account.start_ns(), account.end_ns(), [&](const ev_irq& irq) {
-    if (previous != nullptr && irq.header.start_ns > previous->header.end_ns &&
-        irq.header.start_ns - previous->header.end_ns <= limit_ns) {
-      Origin origin = irq_origin(account, *previous);
-      if (origin.key == irq_origin(account, irq).key) {
-        origin.grade = Grade::indirect;
-        found.push_back({previous->header.end_ns, irq.header.start_ns, account.add_origin(origin)});
-      }
-    }
-    previous = &irq;
-  });
-  return innermost(std::move(found));
-}
-
 }  // namespace
 
 void claim_interrupts(Account& account) {
-  claim_on_cpus(account, runs_or_waits, [&](const CpuTimeline& cpu) {
+  claim_on_cpus(account, [&](const CpuTimeline& cpu) {
     return interrupts_on(account, cpu.irqs,
                          [&](const ev_irq& irq) { return irq_origin(account, irq); });
   });
-  claim_on_cpus(account, runs_or_waits, [&](const CpuTimeline& cpu) {
+  claim_on_cpus(account, [&](const CpuTimeline& cpu) {
     return interrupts_on(account, cpu.softirqs, softirq_origin);
   });
-  // While the thread waits, that time is the running task's.
-  claim_on_cpus(account, runs,
-                [&](const CpuTimeline& cpu) { return between_interrupts_on(account, cpu); });
+}
+
+void claim_between_interrupts(Account& account) {
+  const uint64_t limit_ns = 2 * account.session().interrupt_cost_ns;
+  std::vector<Claim> wanted;
+  for (const Stint& stint : account.activity()) {
+    const CpuTimeline* cpu = account.timeline().cpu(stint.cpu);
+    if (cpu == nullptr || stint.activity != Activity::on_cpu) {
+      continue;
+    }
+    const ev_irq* previous = nullptr;
+    cpu->irqs.for_each_overlapping(stint.start_ns, stint.end_ns, [&](const ev_irq& irq) {
+      if (previous != nullptr && irq.header.start_ns > previous->header.end_ns &&
+          irq.header.start_ns - previous->header.end_ns <= limit_ns) {
+        Origin origin = irq_origin(account, *previous);
+        if (origin.key == irq_origin(account, irq).key) {
+          origin.grade = Grade::indirect;
+          wanted.push_back(
+              {previous->header.end_ns, irq.header.start_ns, account.add_origin(origin)});
+        }
+      }
+      previous = &irq;
+    });
+  }
+  account.claim(innermost(std::move(wanted)));
 }
 
 }  // namespace pollgap

@@ -125,6 +125,7 @@ void apply_rules(Account& account) {
   claim_interrupts(account);
   claim_waiting(account);
   claim_own_kernel_time(account);
+  claim_between_interrupts(account);
   claim_user_time(account);
   const uint32_t rest = account.unexplained("no evidence");
   std::vector<Claim> wanted = account.free_intervals();

@@ -20,7 +20,12 @@ void claim_waiting(Account& account);
 // 4. On the CPU, but not in its own user code: control verbs, system calls, page faults.
 void claim_own_kernel_time(Account& account);
 
-// 5. On the CPU with no kernel evidence: user code, as far as evidence supports that; stolen time;
+// 5. On the CPU between hard interrupts of one kind that follow each other so closely that this is
+//    the way out of one and into the next: no tracepoint shows it, and in a virtual machine it is
+//    longer than most handlers.
+void claim_between_interrupts(Account& account);
+
+// 6. On the CPU with no kernel evidence: user code, as far as evidence supports that; stolen time;
 //    the rest is unexplained.
 void claim_user_time(Account& account);
 

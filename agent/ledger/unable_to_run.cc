@@ -2,6 +2,7 @@
 // Rule 1: the thread could not have used the CPU.
 #include <sched.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "agent/ledger/rules.h"
@@ -13,6 +14,9 @@
 namespace pollgap {
 namespace {
 
+// The rest of the interrupt that woke the thread, if no longer than this, is part of what it slept
+// for; a longer one keeps the core from it.
+constexpr uint64_t kWakingInterruptNs = 200'000;
 // Real-time priorities are below this one (kernel/sched: MAX_RT_PRIO).
 constexpr int kFirstFairPriority = 100;
 // A signal is sent on one CPU and stops the thread on another.
@@ -155,6 +159,33 @@ void claim_runtime_throttled(Account& account, const Stint& stint, std::vector<C
   }
 }
 
+// When the interrupt (or its softirq) ended that woke the thread on this CPU at wakeup_ns.
+template <typename T>
+uint64_t end_of_waking(const History<T>& history, uint64_t wakeup_ns, uint64_t latest_ns) {
+  uint64_t end_ns = wakeup_ns;
+  history.for_each_overlapping(wakeup_ns, wakeup_ns + 1, [&](const T& interrupt) {
+    if (interrupt.header.end_ns - wakeup_ns <= kWakingInterruptNs) {
+      end_ns = std::max<uint64_t>(end_ns, interrupt.header.end_ns);
+    }
+  });
+  return std::min(end_ns, latest_ns);
+}
+
+// A sleep reaches to the end of the interrupt that ended it.
+uint64_t end_of_sleep(const Account& account, const Stint& stint) {
+  const OffCpu& off = *stint.off;
+  const CpuTimeline* cpu = account.timeline().cpu(off.header.cpu);
+  const bool by_interrupt =
+      off.waker.context == EV_WAKE_HARDIRQ || off.waker.context == EV_WAKE_SOFTIRQ;
+  if (!by_interrupt || cpu == nullptr || off.waker.cpu != off.header.cpu ||
+      stint.end_ns != off.wakeup_ns) {
+    return stint.end_ns;
+  }
+  const uint64_t latest_ns = std::min<uint64_t>(off.header.end_ns, account.end_ns());
+  return std::max(end_of_waking(cpu->irqs, stint.end_ns, latest_ns),
+                  end_of_waking(cpu->softirqs, stint.end_ns, latest_ns));
+}
+
 }  // namespace
 
 uint32_t not_runnable_origin(Account& account, const OffCpu& off, uint64_t start_ns,
@@ -187,7 +218,7 @@ void claim_unable_to_run(Account& account) {
   std::vector<Claim> wanted;
   for (const Stint& stint : account.activity()) {
     if (stint.activity == Activity::not_runnable) {
-      wanted.push_back({stint.start_ns, stint.end_ns,
+      wanted.push_back({stint.start_ns, end_of_sleep(account, stint),
                         not_runnable_origin(account, *stint.off, stint.start_ns, stint.end_ns)});
     } else if (stint.activity == Activity::runnable) {
       if ((stint.off->flags & EV_OFF_CFS_THROTTLED) != 0) {

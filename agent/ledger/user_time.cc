@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rule 5: the thread was on the CPU and no kernel evidence says what it did.
+// Rule 6: the thread was on the CPU and no kernel evidence says what it did.
 //
 // Such time is user code if something proves it: a sample that found it there, or being so short
 // between two entries into the kernel that only user code can lie between. Without proof it may
@@ -101,6 +101,7 @@ class UserTime {
     uint64_t budget_ns = stolen_budget_ns(account_);
     take_stolen(Proof::unanswered, budget_ns);
     take_stolen(Proof::unproven, budget_ns);
+    accept_rest();
     budget_ns = certainly_in_user_time(budget_ns);
     take_stolen(Proof::proven, budget_ns);
     std::vector<Claim> wanted = std::move(stolen_);
@@ -114,6 +115,7 @@ class UserTime {
   void examine(const Stretch& stretch);
   void add(const Stretch& part, Proof proof, uint32_t origin);
   void take_stolen(Proof proof, uint64_t& budget_ns);
+  void accept_rest();
   uint64_t certainly_in_user_time(uint64_t budget_ns) const;
 
   std::vector<Claim> unanswered_in(const Stretch& stretch);
@@ -341,6 +343,25 @@ void UserTime::take_stolen(Proof proof, uint64_t& budget_ns) {
       stolen_.push_back({piece.part.start_ns, piece.part.start_ns + taken_ns, origin});
       piece.part.start_ns += taken_ns;
       budget_ns -= taken_ns;
+    }
+  }
+}
+
+// What the steal clock left of the unproven pieces is user code if they are together so short that
+// nothing else can lie there.
+void UserTime::accept_rest() {
+  uint64_t rest_ns = 0;
+  for (const Piece& piece : pieces_) {
+    rest_ns += piece.proof == Proof::unproven ? piece.part.length_ns() : 0;
+  }
+  if (stolen_.empty() || rest_ns == 0 || rest_ns >= kShortNs || !account_.evidence_complete()) {
+    return;
+  }
+  const uint32_t origin = user_origin({}, Grade::weak);
+  account_.annotate(origin, "what the steal clock left of a stretch without a sample");
+  for (Piece& piece : pieces_) {
+    if (piece.proof == Proof::unproven) {
+      piece.part.origin = origin;
     }
   }
 }

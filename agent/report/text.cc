@@ -132,7 +132,7 @@ std::string evidence_text(const GapEvidence& evidence) {
                                 plural(evidence.completions, "completion")));
   if (evidence.outstanding != 0)
     lines.push_back(
-        fmt::format("{} outstanding at its start", plural(evidence.outstanding, "signaled send")));
+        fmt::format("{} outstanding when it ended", plural(evidence.outstanding, "signaled send")));
   if (evidence.polls != 0) lines.push_back(plural(evidence.polls, "poll") + " inside it");
   if (evidence.steal_ns)
     lines.push_back(fmt::format("steal clock advanced {}", duration_text(*evidence.steal_ns)));

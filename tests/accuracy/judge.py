@@ -160,7 +160,7 @@ def judge_injected(injected, gaps, pid=None):
 
 def verdict_stands(gap, injected, window):
     """Whether a gap's verdict is the injected cause, or one that took more of the gap than it
-    before and after the injected window."""
+    before and after the injected window, or from the injector."""
     verdict = gap["verdict"]["cause"]
     if verdict == injected.cause:
         return True
@@ -168,6 +168,8 @@ def verdict_stands(gap, injected, window):
     def parts(cause):
         return [part for part, _ in segment_spans(gap, cause)]
     beside = sum(intervals.uncovered(part, [window]) for part in parts(verdict))
+    if verdict in ("preemption", "stolen") and injected.cause != "preemption":
+        beside = sum(intervals.length(part) for part in parts(verdict))
     return beside > sum(intervals.length(part) for part in parts(injected.cause))
 
 
@@ -209,6 +211,21 @@ def gap_findings(truth, report, watched):
             if extra := lacking(span(gap), gap["tid"], gap["kind"], logged):
                 yield Finding("unlogged", f"{extra / 1e6:.3f} ms of a reported gap are in no gap of the "
                               "workload's log", (gap,))
+
+
+def outstanding_findings(truth, report):
+    """Late completions that both saw end at the same poll, but of another number of sends."""
+    same_poll_ns = 20_000
+    for gap in report["gaps"]:
+        if gap["kind"] != "late_completion":
+            continue
+        _, end = span(gap)
+        for logged in truth.gaps:
+            if (logged.kind, logged.tid) == (gap["kind"], gap["tid"]) \
+                    and abs(logged.end - end) < same_poll_ns \
+                    and gap["evidence"]["outstanding"] != logged.outstanding:
+                yield Finding("outstanding", f"{logged.outstanding} sends were outstanding, "
+                              f"not {gap['evidence']['outstanding']}", (gap,))
 
 
 def accidental(report, judgements):

@@ -27,6 +27,7 @@ class LoggedGap:
     tid: int
     start: int
     end: int
+    outstanding: int = 0  # signaled sends when it ended
 
     @property
     def span(self):
@@ -70,7 +71,7 @@ def read(path):
             elif record["type"] == "gap":
                 start = record["start_mono_ns"]
                 truth.gaps.append(LoggedGap(record["kind"], record["tid"], start,
-                                            start + record["duration_ns"]))
+                                            start + record["duration_ns"], record["outstanding"]))
             elif record["type"] == "polling_end":
                 truth.polling_end[record["tid"]] = record["mono_ns"]
                 if record["dropped_gaps"]:

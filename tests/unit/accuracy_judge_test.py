@@ -91,8 +91,9 @@ class JudgeInjected(unittest.TestCase):
         self.assertEqual(self.verdict(gap([("preemption", 5, HOG)], verdict="application")), "wrong")
         for cause in "stolen", "unexplained":  # a hiccup beside it that really took more
             self.assertEqual(self.verdict(gap([("preemption", 5, HOG), (cause, 9, {})])), "right")
-        within = gap([("preemption", 4.6, HOG), ("stolen", 0.4, {})], verdict="stolen")
-        self.assertEqual(self.verdict(within), "wrong")
+        for cause in "stolen", "unexplained":
+            within = gap([("preemption", 4.6, HOG), (cause, 0.4, {})], verdict=cause)
+            self.assertEqual(self.verdict(within), "wrong")
 
     def test_idle(self):
         self.assertEqual(self.verdict(cause=""), "right")
@@ -143,6 +144,21 @@ class Gaps(unittest.TestCase):
         truth = truth_log.Truth([], [], {TID: 100 * MS})
         self.assertEqual(list(judge.gap_findings(truth, {"gaps": [gap([("application", 5, {})])]},
                                                  (0, 10**12))), [])
+
+
+class Outstanding(unittest.TestCase):
+    def findings(self, reported, end=105 * MS):
+        late = gap([("late_completion", 5, {})], kind="late_completion")
+        late["evidence"] = {"outstanding": reported}
+        logged = truth_log.LoggedGap("late_completion", TID, 100 * MS, end, 16)
+        return list(judge.outstanding_findings(truth_log.Truth([], [logged], {}), {"gaps": [late]}))
+
+    def test_of_the_same_poll(self):
+        self.assertEqual(self.findings(16), [])
+        self.assertEqual([finding.what for finding in self.findings(15)], ["outstanding"])
+
+    def test_of_another_poll(self):
+        self.assertEqual(self.findings(15, end=106 * MS), [])
 
 
 class Ledger(unittest.TestCase):

@@ -29,7 +29,6 @@ void GapDetector::open_window(uint64_t at) {
   window_open_ = true;
   window_start_ = at;
   window_polls_ = 0;
-  window_outstanding_ = outstanding_;
 }
 
 void GapDetector::close_window(uint64_t at, uint32_t completions, bool open) {
@@ -40,7 +39,7 @@ void GapDetector::close_window(uint64_t at, uint32_t completions, bool open) {
        .end_ticks = at,
        .polls = window_polls_,
        .completions = completions,
-       .outstanding = window_outstanding_,
+       .outstanding = outstanding_,
        .kind = GapKind::late_completion,
        .open = open});
 }

@@ -30,7 +30,7 @@ struct GapRecord {
   uint64_t end_ticks = 0;
   uint64_t polls = 0;        // late_completion: polls that returned in it
   uint32_t completions = 0;  // returned by the poll that ended it
-  uint32_t outstanding = 0;  // signaled sends, when it began
+  uint32_t outstanding = 0;  // signaled sends when it ended, before its completions
   GapKind kind = GapKind::in_poll;
   bool waited_for_event = false;
   bool open = false;  // late_completion: no completion had come when polling ended
@@ -91,7 +91,6 @@ class GapDetector {
   bool window_open_ = false;
   uint64_t window_start_ = 0;
   uint64_t window_polls_ = 0;
-  uint32_t window_outstanding_ = 0;
 };
 
 }  // namespace pollgap::workload
