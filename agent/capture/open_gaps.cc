@@ -25,6 +25,7 @@ ev_header header_of(ev_kind kind, uint32_t cpu, uint64_t start_ns, uint64_t end_
   return {static_cast<uint16_t>(kind), static_cast<uint16_t>(sizeof(T)), cpu, start_ns, end_ns};
 }
 
+// Calls visit(key, value, now): the value was read at or after `now`.
 template <typename Key, typename Value, typename Visit>
 void for_each_entry(const bpf_map* map, const Visit& visit) {
   const int fd = bpf_map__fd(map);
@@ -35,7 +36,8 @@ void for_each_entry(const bpf_map* map, const Visit& visit) {
     Value value{};
     key = next;
     previous = &key;
-    if (bpf_map_lookup_elem(fd, &key, &value) == 0) visit(key, value);
+    const uint64_t now = monotonic_ns();
+    if (bpf_map_lookup_elem(fd, &key, &value) == 0) visit(key, value, now);
   }
 }
 
@@ -92,7 +94,7 @@ void write_gap(const thread_state& thread, const poll_key& key, const poll_state
 void write_poll_sums(KernelPrograms& programs, const RecordSink& sink) {
   const auto& maps = programs.object().maps;
   for_each_entry<poll_key, poll_state>(
-      maps.polls, [&](const poll_key& key, const poll_state& poll) {
+      maps.polls, [&](const poll_key& key, const poll_state& poll, uint64_t) {
         ev_polls record{};
         cq_state cq{};
         bpf_map_lookup_elem(bpf_map__fd(maps.cqs), &key.cq, &cq);
@@ -115,9 +117,8 @@ void write_open_gaps(KernelPrograms& programs, const pg_config& config, const Re
   const auto& maps = programs.object().maps;
   std::set<uint32_t> told;
   for_each_entry<poll_key, poll_state>(
-      maps.polls, [&](const poll_key& key, const poll_state& poll) {
+      maps.polls, [&](const poll_key& key, const poll_state& poll, uint64_t now) {
         thread_state thread{};
-        const uint64_t now = monotonic_ns();
         if (bpf_map_lookup_elem(bpf_map__fd(maps.threads), &key.tid, &thread) != 0) return;
         const bool waits_for_event = thread.event_enter_ns > poll.exit_ns;
         const uint64_t silent_since =

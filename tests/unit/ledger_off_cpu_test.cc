@@ -402,6 +402,43 @@ TEST(Blocked, WakeThenWaitWithInterruptsOnlyWhileWaiting) {
   EXPECT_EQ(ns_of(gap, Cause::preemption), 2_ms);
 }
 
+TEST(Blocked, WakingUpIsPartOfIt) {
+  ev_off_cpu off = asleep(0, 2_ms, 2'200'000);
+  off.waker = {.tid = 0,
+               .pid = 0,
+               .at_ns = kStart + 2_ms,
+               .context = EV_WAKE_HARDIRQ,
+               .cpu = kCpu,
+               .comm = {}};
+  EvidenceStream stream;
+  stream.add(device_irq(36, "disk", 1'950'000, 2'100'000));  // it woke the thread on an idle core
+  stream.add(idle_run(0, 2'200'000)).add(off).add(between(3_ms));
+  EXPECT_EQ(ns_of(only_gap(stream), Cause::blocked), 2'200'000u);
+}
+
+TEST(Blocked, ALongInterruptThatWokeItKeepsTheCoreFromIt) {
+  ev_off_cpu off = asleep(0, 1_ms, 4_ms);
+  off.waker = {.tid = 0,
+               .pid = 0,
+               .at_ns = kStart + 1_ms,
+               .context = EV_WAKE_HARDIRQ,
+               .cpu = kCpu,
+               .comm = {}};
+  EvidenceStream stream;
+  stream.add(device_irq(36, "disk", 900'000, 3'900'000));
+  stream.add(idle_run(0, 4_ms)).add(off).add(between(4_ms));
+  const Gap gap = only_gap(stream);
+  EXPECT_EQ(gap.verdict.cause, Cause::hard_irq);
+  EXPECT_EQ(ns_of(gap, Cause::hard_irq), 2'900'000u);
+}
+
+TEST(Blocked, ACoreThatStaysIdleForLongIsNotWakingUp) {
+  const Gap gap = only_gap(
+      EvidenceStream().add(idle_run(0, 4_ms)).add(asleep(0, 1_ms, 4_ms)).add(between(4_ms)));
+  EXPECT_EQ(ns_of(gap, Cause::blocked), 1_ms);
+  EXPECT_EQ(ns_of(gap, Cause::unexplained), 3_ms);
+}
+
 TEST(OpenGap, StillOffTheCpu) {
   ev_off_cpu off = asleep(100'000, 0, 8_ms);
   off.flags = EV_OFF_OPEN | EV_OFF_IN_SYSCALL;

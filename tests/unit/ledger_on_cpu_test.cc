@@ -15,6 +15,15 @@ ev_gap between(uint64_t duration_ns, uint32_t flags = 0, uint64_t steal_ns = 0) 
   return gap;
 }
 
+// The scheduler's reading of the steal clock. It began `before` the gap's start.
+ev_steal steal_read(uint64_t before, uint64_t to, uint64_t steal_ns) {
+  auto reading = make_record<ev_steal>(EV_STEAL, kCpu, kStart - before, kStart + to);
+  reading.steal_ns = steal_ns;
+  return reading;
+}
+
+EvidenceStream steal_read_at_ticks() { return EvidenceStream().session("6.1.0", "at_ticks"); }
+
 ev_sample late_answer(uint64_t asked, uint64_t answered) {
   ev_sample sample = sample_of(1, answered);
   sample.reason = EV_SAMPLE_SILENCE;
@@ -63,6 +72,19 @@ TEST(HardIrq, TheWayFromOneIntoTheNextIsTheirsWhereItsCostIsKnown) {
   EXPECT_EQ(measured.verdict.confidence, Confidence::medium);
   const Gap unknown = storm("{}");
   EXPECT_EQ(ns_of(unknown, Cause::hard_irq), 1_ms);
+}
+
+TEST(HardIrq, WhatHasAnotherExplanationIsNotTheWayBetweenTwo) {
+  EvidenceStream stream;
+  stream.text(EV_SESSION, R"({"host":{"interrupt_cost_ns":10000}})");
+  for (uint64_t at = 0; at < 3_ms; at += 30_us) {
+    stream.add(vector_irq(EV_VECTOR_IRQ_WORK, at, at + 10_us));
+  }
+  stream.add(run_of("hog", 11, 0, 1_ms)).add(preempted(0, 1_ms));
+  stream.add(verb_of(1, 1_ms, 2_ms));
+  const Gap gap = only_gap(stream.add(between(3_ms)));
+  EXPECT_EQ(ns_of(gap, Cause::preemption), 1_ms - 340_us);
+  EXPECT_EQ(ns_of(gap, Cause::control_verb), 1_ms - 330_us);
 }
 
 TEST(HardIrq, OfAnotherCpuIsNotCounted) {
@@ -296,6 +318,17 @@ TEST(Application, SamplesInTheKernelWithoutEvidenceAreUnexplained) {
   EXPECT_NE(gap.verdict.text.find("in the kernel at task_numa_work"), std::string::npos);
 }
 
+TEST(Application, ASampleThatMetAPollsProbeContradictsNothing) {
+  const auto with = [](uint32_t mode) {
+    return only_gap(
+        EvidenceStream().add(sample_of(mode, 2_ms)).add(between(4_ms, EV_GAP_STEAL_VALID)));
+  };
+  EXPECT_EQ(with(EV_SAMPLE_KERNEL).verdict.cause, Cause::unexplained);
+  const Gap gap = with(EV_SAMPLE_UPROBE);
+  EXPECT_EQ(gap.verdict.cause, Cause::application);
+  EXPECT_EQ(gap.verdict.confidence, Confidence::low) << "nor does it prove anything";
+}
+
 TEST(Application, AKernelSampleInsideASoftirqSaysNothingOfTheRest) {
   const Gap gap = only_gap(EvidenceStream()
                                .add(sample_of(1, 500'000))
@@ -464,6 +497,60 @@ TEST(Stolen, FromSampledCodeOnlyWhatCannotHaveFallenElsewhere) {
   EXPECT_EQ(ns_of(gap, Cause::preemption), 2_ms);
   EXPECT_EQ(ns_of(gap, Cause::stolen), 3_ms);
   EXPECT_EQ(ns_of(gap, Cause::application), 1_ms);
+}
+
+TEST(Stolen, WhatIsLeftOfAStretchIsUserCodeIfItIsShort) {
+  const Gap gap = only_gap(EvidenceStream().add(between(4_ms, EV_GAP_STEAL_VALID, 3'700'000)));
+  EXPECT_EQ(ns_of(gap, Cause::stolen), 3'700'000u);
+  EXPECT_EQ(ns_of(gap, Cause::application), 300'000u);
+}
+
+TEST(Stolen, TheSchedulersReadingAroundTheGap) {
+  const Gap stolen = only_gap(steal_read_at_ticks()
+                                  .add(steal_read(1_ms, 2_ms, 1_ms))
+                                  .add(between(5_ms))
+                                  .add(steal_read(0, 7_ms, 3_ms)));
+  EXPECT_EQ(stolen.verdict.cause, Cause::stolen);
+  EXPECT_EQ(ns_of(stolen, Cause::stolen), 4_ms);
+  EXPECT_EQ(stolen.evidence.steal_ns, 4_ms);
+
+  const Gap flat =
+      only_gap(steal_read_at_ticks().add(between(4_ms)).add(steal_read(1_ms, 7_ms, 0)));
+  EXPECT_EQ(flat.verdict.cause, Cause::application);
+  EXPECT_EQ(flat.evidence.steal_ns, 0u);
+}
+
+TEST(Stolen, NotKnownBeforeTheSchedulerHasReadTheClock) {
+  const Gap early =
+      only_gap(steal_read_at_ticks().add(steal_read(2_ms, 1_ms, 0)).add(between(4_ms)));
+  EXPECT_EQ(early.verdict.cause, Cause::unexplained);
+  EXPECT_FALSE(early.evidence.steal_ns.has_value());
+  // Nor where it reads the clock of another CPU.
+  ev_steal elsewhere = steal_read(1_ms, 7_ms, 4_ms);
+  elsewhere.header.cpu = 3;
+  const Gap other = only_gap(steal_read_at_ticks().add(between(4_ms)).add(elsewhere));
+  EXPECT_EQ(other.verdict.cause, Cause::unexplained);
+}
+
+TEST(Stolen, AReadingAroundTwoGapsIsSharedByThem) {
+  ev_gap second = between(2_ms);
+  second.header.start_ns += 3_ms;
+  second.header.end_ns += 3_ms;
+  const std::vector<Gap> gaps = correlate(
+      steal_read_at_ticks().add(between(2_ms)).add(second).add(steal_read(1_ms, 7_ms, 3_ms)));
+  ASSERT_EQ(gaps.size(), 2u);
+  EXPECT_EQ(ns_of(gaps[0], Cause::stolen), 2_ms);
+  EXPECT_EQ(ns_of(gaps[1], Cause::stolen), 1_ms);
+}
+
+TEST(Stolen, FromSampledCodeOnlyWhatCannotHaveFallenBesideTheGap) {
+  // Readings 2 ms before and 1 ms after a gap of sampled code: of 5 ms stolen 2 fell into it.
+  const Gap gap = only_gap(steal_read_at_ticks()
+                               .add(sample_of(1, 2_ms))
+                               .add(between(6_ms))
+                               .add(steal_read(2_ms, 7_ms, 5_ms)));
+  EXPECT_EQ(ns_of(gap, Cause::stolen), 2_ms);
+  EXPECT_EQ(ns_of(gap, Cause::application), 4_ms);
 }
 
 TEST(LateCompletion, PollsWentOnInVain) {

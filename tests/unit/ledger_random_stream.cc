@@ -12,7 +12,7 @@ class RandomStream {
 
   EvidenceStream make() {
     if (chance(0.8)) {
-      stream_.session(chance(0.5) ? "6.1.0" : "6.18.0");
+      stream_.session(chance(0.5) ? "6.1.0" : "6.18.0", chance(0.5) ? "at_ticks" : "none");
     }
     while (stream_.records().size() < records_) {
       now_ += below(400'000);
@@ -222,8 +222,14 @@ class RandomStream {
     stream_.add(gap);
   }
 
+  void add_steal() {
+    auto reading = interval<ev_steal>(EV_STEAL);
+    reading.steal_ns = chance(0.5) ? 0 : below(8'000'000);
+    stream_.add(reading);
+  }
+
   void add_one() {
-    switch (below(20)) {
+    switch (below(21)) {
       case 0:
         return add_gap();
       case 1:
@@ -244,6 +250,8 @@ class RandomStream {
       case 12:
       case 13:
         return add_self();
+      case 18:
+        return add_steal();
       case 14:
         return add_verb();
       case 15:
