@@ -133,6 +133,8 @@ def judge_injected(injected, gaps, pid=None):
 
     wanted = intervals.length(injected.span)
     if not touching:
+        if wanted < REPORTED_FROM_NS:  # it turned out too short to be a gap
+            return judged("right", 0)
         return judged("missed", wanted, "no gap covers it")
     found = [(part, detail) for gap in touching for part, detail in segment_spans(gap, injected.cause)]
     # The culprit's own time where it is named throughout; else that of the cause, some of which may

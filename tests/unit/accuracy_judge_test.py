@@ -73,6 +73,9 @@ class JudgeInjected(unittest.TestCase):
         self.assertEqual(self.verdict(gap([("preemption", 5, HOG)], start=200 * MS)), "missed")
         self.assertEqual(self.verdict(gap([("preemption", 5, HOG)], tid=8)), "missed")
 
+    def test_too_short_to_be_a_gap(self):
+        self.assertEqual(self.verdict(milliseconds=1), "right")
+
     def test_culprit_not_named(self):
         self.assertEqual(self.verdict(gap([("preemption", 5, {"task": {"comm": "other"}})])), "wrong")
         self.assertEqual(self.verdict(gap([("preemption", 5, {})])), "wrong")
