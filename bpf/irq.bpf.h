@@ -260,11 +260,12 @@ int BPF_PROG(on_ipi_send_cpumask, const struct cpumask *mask, unsigned long call
              void *callback) {
   for (u32 word = 0; word < PG_MAX_CPUS / 64; word++) {
     u64 bits = 0;
+    u32 key = word; /* on the stack, where the verifier of 6.12 forgets its bounds */
     struct mask_ipi *ipi;
     if (word * 64 >= possible_cpus) break;
     bpf_probe_read_kernel(&bits, sizeof(bits), (const u64 *)mask + word);
     if (!(bits & watched_words[word])) continue;
-    ipi = bpf_map_lookup_elem(&mask_ipis, &word);
+    ipi = bpf_map_lookup_elem(&mask_ipis, &key);
     if (!ipi) continue;
     ipi->bits = bits;
     note_sender(&ipi->sender, callback);

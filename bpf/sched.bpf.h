@@ -274,6 +274,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
   u32 cpu = bpf_get_smp_processor_id();
   struct pg_cpu *state = cpu_state_of(cpu);
   struct thread_state *out, *in;
+  u32 leaving;
   u64 now;
   if (!state) return 0;
   out = target_thread_of(prev);
@@ -289,6 +290,11 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
   if (in) thread_in(in, next, cpu, now);
   state->slice_ns = now;
   state->running_tid = next->pid;
+  leaving = state->leaving;
+  if (leaving) {
+    __sync_fetch_and_add(&state->leaving, -leaving);
+    __sync_fetch_and_add(&state->watched, -leaving);
+  }
   return 0;
 }
 

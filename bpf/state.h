@@ -175,7 +175,14 @@ static __always_inline void watch_cpu(struct thread_state *thread, u32 cpu, u64 
   from = cpu_state_of(thread->cpu);
   to = cpu_state_of(cpu);
   if (!to) return;
-  if (from) __sync_fetch_and_add(&from->watched, -1);
+  /* Whom it waited for there is told when that task gives up the CPU. */
+  if (from) {
+    if (thread->out_ns) {
+      __sync_fetch_and_add(&from->leaving, 1);
+    } else {
+      __sync_fetch_and_add(&from->watched, -1);
+    }
+  }
   watch(to, cpu, now);
   thread->cpu = cpu;
 }

@@ -123,8 +123,8 @@ class Discovery {
 
   bool place_probe(Site& site, const ModuleFile& module, uint64_t file_address) {
     const auto extent = module.image.extent_of(file_address);
-    const uint64_t bytes = extent && extent->start == file_address ? extent->end - extent->start
-                                                                   : unknown_function_bytes;
+    if (extent && extent->start == file_address) site.function_bytes = extent->end - extent->start;
+    const uint64_t bytes = site.function_bytes != 0 ? site.function_bytes : unknown_function_bytes;
     const std::vector<uint8_t> code =
         module.image.read(file_address, std::min(bytes, max_function_bytes));
     const auto choice = choose_entry(set_, code, file_address, site.role != SiteRole::user);
@@ -373,7 +373,7 @@ Result<Sites> discover(const Process& process, const DiscoveryOptions& options) 
   if (!map) return map.error();
   if (Status denied = process.check_memory_access(*map)) return *denied;
   Result<Sites> sites = Discovery(process, options, *set, std::move(*map)).run();
-  if (!sites && !process.is_alive()) {
+  if (!sites && !process.has_memory()) {
     return Error{ExitCode::no_process, "process " + std::to_string(process.pid()) +
                                            " exited while it was being looked at"};
   }

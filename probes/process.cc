@@ -278,6 +278,8 @@ bool Process::is_alive() const {
   return ::poll(&event, 1, 0) == 0;
 }
 
+bool Process::has_memory() const { return is_alive() && !read_link(proc("exe")).empty(); }
+
 Result<MemoryMap> Process::memory_map() const {
   const FileDescriptor fd(::open(proc("maps").c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return access_error(pid_, "the memory map", errno);

@@ -34,6 +34,8 @@ class Process {
   int pidfd() const { return pidfd_.get(); }
   // False once all its threads have exited, reaped or not.
   bool is_alive() const;
+  // False also while it is still exiting: its memory goes first.
+  bool has_memory() const;
 
   // Read anew each time, which takes the target's mmap_lock: rarely. Errors: no_process,
   // no_privilege.

@@ -39,6 +39,7 @@ struct Site {
                           // /proc/PID/map_files/...)
   uint64_t function_address = 0;  // in the target
   uint64_t function_offset = 0;   // file offset of the first instruction: where a return probe goes
+  uint64_t function_bytes = 0;    // 0: not known
   uint64_t entry_offset = 0;      // file offset of the instruction chosen for the entry probe
   ProbeExecution entry_execution = ProbeExecution::single_stepped;
   ProbeExecution first_execution = ProbeExecution::single_stepped;  // of the first instruction

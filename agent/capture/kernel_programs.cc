@@ -81,7 +81,7 @@ bool is_tracepoint(const bpf_program* program) {
 }
 
 Error load_error(int error) {
-  if (error == -EPERM || error == -EACCES) {
+  if (error == -EPERM) {  // EACCES is the verifier's
     return {ExitCode::no_privilege,
             "the kernel refused to load pollgap's BPF programs: run it as root, or give it "
             "CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE"};
@@ -89,7 +89,7 @@ Error load_error(int error) {
   return {ExitCode::kernel_lacks,
           "the kernel did not take pollgap's BPF programs (" + std::string(std::strerror(-error)) +
               (first_libbpf_line.empty() ? "" : "; " + first_libbpf_line) +
-              "): it needs Linux 5.15 or later with BTF; 'pollgap doctor' says what is missing"};
+              "): it needs Linux 5.17 or later with BTF; 'pollgap doctor' says what is missing"};
 }
 
 template <typename T>

@@ -46,7 +46,7 @@ Json site_json(const Site& site) {
           {"offset", hex(site.function_offset)},
           {"probe_offset", hex(site.entry_offset)},
           {"function_address", site.function_address},
-          {"function_bytes", 0},
+          {"function_bytes", site.function_bytes},
           {"emulated", site.entry_execution == ProbeExecution::emulated},
           {"found_by", site.found_by}};
 }

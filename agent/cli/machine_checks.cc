@@ -47,15 +47,15 @@ bool has_capability(unsigned capability) {
 
 // ---- what pollgap needs ----
 
-// bpf_task_pt_regs(), which tells where a thread stood, came with 5.15.
+// bpf_loop() came with 5.17.
 Check kernel_version() {
   utsname name{};
   int major = 0;
   int minor = 0;
   if (uname(&name) == 0)
     std::sscanf(name.release, "%d.%d", &major, &minor);  // NOLINT(cert-err34-c)
-  if (major > 5 || (major == 5 && minor >= 15)) return {Grade::ok, "kernel", name.release, "", {}};
-  return {Grade::fail, "kernel", name.release, "pollgap needs Linux 5.15 or later",
+  if (major > 5 || (major == 5 && minor >= 17)) return {Grade::ok, "kernel", name.release, "", {}};
+  return {Grade::fail, "kernel", name.release, "pollgap needs Linux 5.17 or later",
           ExitCode::kernel_lacks};
 }
 
@@ -172,8 +172,7 @@ Check kernel_symbols() {
   while (file >> address) {
     if (address.find_first_not_of('0') != std::string::npos)
       return {Grade::ok, "kernel symbols", "readable", "", {}};
-    std::getline(file, address);
-    break;
+    std::getline(file, address);  // the first are per-CPU variables, at offsets from 0
   }
   return {Grade::warn,
           "kernel symbols",

@@ -7,6 +7,7 @@
 #include <csignal>
 
 #include "agent/ledger/rules.h"
+#include "agent/ledger/verdict.h"
 
 namespace pollgap {
 namespace {
@@ -76,8 +77,8 @@ class DetailMaker {
 
   void operator()(std::monostate) {
     if (origin_.key.cause == Cause::stolen) {
-      detail_.note = fmt::format("the steal clock of CPU {} advanced by {} ns in the gap",
-                                 account_.gap().header.cpu, account_.steal().ns);
+      detail_.note = fmt::format("the steal clock of CPU {} advanced by {}",
+                                 account_.gap().header.cpu, format_duration(account_.steal().ns));
     }
   }
 

@@ -24,7 +24,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kLeastRead = 64 * 1024;
+constexpr size_t kLeastRead = size_t{64} << 10;
 constexpr size_t kBatch = 256;  // gaps that a thread parses at a time
 constexpr unsigned kMaxThreads = 8;
 

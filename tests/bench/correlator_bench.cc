@@ -84,7 +84,7 @@ void BM_Correlate(benchmark::State& state) {
   BusyMachine machine;
   std::vector<Gap> gaps;
   int64_t records = 0;
-  for (auto _ : state) {
+  for (auto _ : state) {  // NOLINT(clang-analyzer-deadcode.DeadStores)
     records += static_cast<int64_t>(machine.turn(correlator, gaps));
   }
   state.SetItemsProcessed(records);
@@ -109,7 +109,7 @@ void BM_LargestGap(benchmark::State& state) {
   correlator.accept(std::as_bytes(std::span(&off, 1)), gaps);
   auto gap = record_of<ev_gap>(EV_GAP, 0, 1, events * 10'000);
   gap.tid = kTid;
-  for (auto _ : state) {
+  for (auto _ : state) {  // NOLINT(clang-analyzer-deadcode.DeadStores)
     correlator.accept(std::as_bytes(std::span(&gap, 1)), gaps);
     benchmark::DoNotOptimize(gaps.data());
     gaps.clear();
@@ -119,7 +119,7 @@ BENCHMARK(BM_LargestGap)->Arg(200)->Arg(30'000)->Unit(benchmark::kMillisecond);
 
 // Heap in use after 5 and after 20 million records must be the same.
 void BM_MemoryIsFlat(benchmark::State& state) {
-  for (auto _ : state) {
+  for (auto _ : state) {  // NOLINT(clang-analyzer-deadcode.DeadStores)
     Correlator correlator({});
     BusyMachine machine;
     std::vector<Gap> gaps;

@@ -52,7 +52,7 @@ BENCHMARK(write_100k_gaps)->Unit(benchmark::kMillisecond);
 // As `pollgap report` does: every gap becomes its line of text.
 void read_100k_gaps(benchmark::State& state) {
   write_report();
-  for (auto _ : state) {
+  for (auto _ : state) {  // NOLINT(clang-analyzer-deadcode.DeadStores)
     uint64_t lines = 0;
     const auto head = read_report(path(), [&](ReportedGap&& gap) {
       benchmark::DoNotOptimize(gap_line(gap, {}));

@@ -245,6 +245,41 @@ class Robustness(unittest.TestCase):
 
     # ---- surroundings ----
 
+    # ---- the target is moved ----
+
+    def test_moved_away_while_it_waits(self):
+        """Whom a thread waited for on the CPU that it left is told, though that task ran on."""
+        polled = max(session.CPUS)
+        if polled == 0:
+            self.skipTest("needs two CPUs")
+        target = self.workload()
+        found, _ = target.wait_for(r"ready pid=\d+ tid=(\d+)", 10)
+        agent = self.agent(target.pid, "--output", self.path("report.json"))
+        agent.wait_for(ATTACHED, 60)
+        hog = self.start(lambda: session.Child([sys.executable, "-c", f"""
+import os, time
+print("hog", flush=True)
+os.sched_setaffinity(0, {{{polled}}})
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
+end = time.monotonic() + 0.2
+while time.monotonic() < end: pass
+"""]))
+        hog.wait_for("hog", 30)
+        time.sleep(0.05)
+        os.sched_setaffinity(int(found[1]), {0})
+        self.assertEqual(hog.wait(30), 0, hog.text())
+        time.sleep(0.5)
+        self.assertEqual(session.stop(agent, 60), 0, agent.text())
+        report = self.assert_report(self.path("report.json"), target.pid)
+        by_hog = {gap["id"]: sum(segment["duration_ns"] for segment in gap["segments"]
+                                 if segment["detail"].get("task", {}).get("pid") == hog.pid)
+                  for gap in report["gaps"]}
+        gap = next(gap for gap in report["gaps"] if by_hog[gap["id"]] == max(by_hog.values()))
+        self.assertEqual(gap["verdict"]["cause"], "preemption", gap)
+        self.assertGreater(by_hog[gap["id"]], 20_000_000, gap)
+        self.assertLess(by_hog[gap["id"]], 150_000_000, gap)
+        self.assertEqual([move["to_cpu"] for move in gap["evidence"]["migrations"]], [0], gap)
+
     def test_no_such_process(self):
         with open("/proc/sys/kernel/pid_max", encoding="ascii") as limit:
             pid = int(limit.read()) - 1

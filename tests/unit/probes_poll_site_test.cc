@@ -133,6 +133,7 @@ TEST(DiscoverPollSite, InThisProcess) {
   EXPECT_EQ(site.name, "pollgap_test_progress");
   EXPECT_EQ(site.function_address, reinterpret_cast<uint64_t>(&pollgap_test_progress));
   EXPECT_GE(site.entry_offset, site.function_offset);
+  EXPECT_LT(site.entry_offset, site.function_offset + site.function_bytes);
   ASSERT_EQ(site.found_by.size(), 1u);
   EXPECT_EQ(site.found_by[0], "--poll-site " + options.poll_sites[0]);
   EXPECT_FALSE(sites->threads.empty());

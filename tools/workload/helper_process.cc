@@ -71,7 +71,7 @@ void HelperProcess::child_main(Shared& shared, const Setup& setup, const Body& b
   for (;;) pause();
 }
 
-Status HelperProcess::spawn(const Setup& setup, Body body) {
+Status HelperProcess::spawn(const Setup& setup, const Body& body) {
   setup_ = setup;
   const pid_t parent = getpid();
   const pid_t pid = fork();

@@ -42,7 +42,7 @@ class HelperProcess {
 
   // Forks. Returns when the process is set up, or says why it cannot be. Call while the program has
   // one thread.
-  Status spawn(const Setup& setup, Body body);
+  Status spawn(const Setup& setup, const Body& body);
   void begin(const Schedule& schedule);
   // Kills it and waits for its end.
   void end();
