@@ -247,6 +247,7 @@ static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u6
   if (PG_COOKIE_ROLE(cookie) == PG_USER_POLL) cq = 0; /* its arguments mean nothing here */
   if (!thread) return;
   if (thread->out_ns) back_unseen(thread);
+  if (thread->fault_ns || thread->syscall_ns) entry_ended_unseen(thread);
   state = poll_state_of(thread->tid, cq);
   if (!state) return;
   if (!state->exit_ns) {

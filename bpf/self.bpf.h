@@ -185,6 +185,16 @@ int on_fault_major(struct bpf_perf_event_data *ctx) {
   return 0;
 }
 
+/*
+ * User code runs, so the fault or system call is over, and nothing showed when it ended: a fault
+ * before the thread's fault events were on, say.
+ */
+static __always_inline void entry_ended_unseen(struct thread_state *thread) {
+  thread->fault_ns = 0;
+  thread->syscall_ns = 0;
+  set_activity(thread, PG_USER);
+}
+
 /* Cookie: PG_VERB_COOKIE. */
 SEC("uprobe")
 int BPF_KPROBE(on_verb_enter, u64 first, u64 second, u64 third) {

@@ -9,7 +9,8 @@ import dataclasses
 
 import intervals
 
-REPORTED_FROM_NS = 1_200_000  # every gap at least this long must be in the report (threshold 1 ms)
+THRESHOLD_NS = 1_000_000
+REPORTED_FROM_NS = 1_200_000  # every gap at least this long must be in the report
 
 # A silence is in_poll for the workload, which stamps entry and return, and may be between_polls for
 # the agent, which need not time returns; the two never differ in when they were.
@@ -179,10 +180,11 @@ def gap_findings(truth, report, watched):
     """Gaps of the log that the report lacks and gaps of the report that the log lacks. `watched` is
     when the agent surely was attached.
 
-    The two stamp a poll's edges some microseconds apart, more where an interrupt falls between the
-    stamps. So a silence that is just the threshold for one may be shorter for the other, which then
-    goes on with the window of vain polls that the first has ended there: the time must be in some
-    gap of the other, of the same kind where it is well above the threshold.
+    The two stamp a poll's edges some microseconds apart, more where an interrupt or another task
+    falls between the stamps. So a silence that is one gap for the one may be two for the other, and a
+    part of it too short to be a gap; or it is shorter than the threshold, and the window of vain
+    polls goes on that the first has ended there. So the time must be in some gap of the other, of the
+    same kind where it is well above the threshold, but for less than a threshold of it.
     """
     def spans(gaps, tid, family):
         return [where for where, gap_tid, kind in gaps
@@ -191,9 +193,8 @@ def gap_findings(truth, report, watched):
     def lacking(where, tid, kind, gaps):
         """Nanoseconds of the gap that are in none of the gaps, beyond what edges may differ by."""
         family = FAMILY[kind] if intervals.length(where) > 2 * REPORTED_FROM_NS else None
-        edges = REPORTED_FROM_NS if family == "late" else 250_000
         uncovered = intervals.uncovered(where, spans(gaps, tid, family))
-        return uncovered if uncovered > max(intervals.length(where) // 5, edges) else 0
+        return uncovered if uncovered >= min(THRESHOLD_NS, intervals.length(where)) else 0
 
     logged = [(gap.span, gap.tid, gap.kind) for gap in truth.gaps]
     reported = [(span(gap), gap["tid"], gap["kind"]) for gap in report["gaps"]]

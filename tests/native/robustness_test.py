@@ -252,6 +252,8 @@ class Robustness(unittest.TestCase):
         polled = max(session.CPUS)
         if polled == 0:
             self.skipTest("needs two CPUs")
+        session.leave_polled_core()
+        self.addCleanup(os.sched_setaffinity, 0, session.CPUS)
         target = self.workload()
         found, _ = target.wait_for(r"ready pid=\d+ tid=(\d+)", 10)
         agent = self.agent(target.pid, "--output", self.path("report.json"))
