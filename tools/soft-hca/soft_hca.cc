@@ -24,7 +24,7 @@ constexpr char kSysfsVariable[] = "SYSFS_PATH";
 struct Adapter {
   explicit Adapter(const Options& options)
       : thread({options.cpu, options.spin, options.nice, options.completion_delay_ns}),
-        uverbs(&thread, options.registration_ns_per_page) {}
+        uverbs(&thread, 0, options.registration_ns_per_page) {}
   DeviceThread thread;
   Uverbs uverbs;
   SysfsTree sysfs;
@@ -78,7 +78,7 @@ uint64_t hold_completions(uint64_t duration_ns) {
   uint64_t until = now_ns() + duration_ns;
   Adapter* running = adapter.load();
   if (running != nullptr) {
-    running->thread.run([&](Device* device) { until = device->hold_until(until); });
+    running->thread.run([&](Device* device) { until = device->hold_until(until, now_ns()); });
   }
   return until;
 }
@@ -87,9 +87,8 @@ int64_t fail_qp(uint32_t qp_num, uint8_t first_syndrome, uint8_t vendor_err) {
   int64_t written = -1;
   Adapter* running = adapter.load();
   if (running != nullptr) {
-    running->thread.run([&](Device* device) {
-      written = device->fail(qp_num, first_syndrome, vendor_err, now_ns());
-    });
+    running->thread.run(
+        [&](Device* device) { written = device->fail(qp_num, first_syndrome, vendor_err); });
   }
   return written;
 }

@@ -24,10 +24,12 @@ namespace pollgap::soft_hca {
 
 class Uverbs {
  public:
-  Uverbs(DeviceThread* device, uint64_t registration_ns_per_page)
+  // `process`: the number of this process among those that share the adapter.
+  Uverbs(DeviceThread* device, uint32_t process, uint64_t registration_ns_per_page)
       : device_(device),
         registration_ns_per_page_(registration_ns_per_page),
-        owner_pid_(getpid()) {}
+        owner_pid_(getpid()),
+        process_(process) {}
 
   // `fd` was opened as the device: a new context.
   void opened(int fd);
@@ -139,6 +141,7 @@ class Uverbs {
   Table<Pair> pairs_;
   uint32_t next_handle_ = 1;
   uint32_t next_cq_number_ = 0x400;
+  const uint32_t process_;
   uint32_t next_pair_slot_ = 0;
   uint32_t pair_generation_ = 1;
   std::array<bool, kMaxQueuePairs> pair_slot_used_{};

@@ -154,11 +154,10 @@ uint32_t Uverbs::new_queue_pair_number() {
     const uint32_t slot = next_pair_slot_;
     const uint32_t generation = pair_generation_;
     next_pair_slot_ = (next_pair_slot_ + 1) % kMaxQueuePairs;
-    // 12 bits, and never 0: numbers 0 and 1 are special (InfiniBand specification, 3.5.1)
-    if (next_pair_slot_ == 0) pair_generation_ = pair_generation_ % 0xfff + 1;
+    if (next_pair_slot_ == 0) pair_generation_ = pair_generation_ % (kGenerations - 1) + 1;
     if (pair_slot_used_[slot]) continue;
     pair_slot_used_[slot] = true;
-    return generation << Device::kSlotBits | slot;
+    return generation << (kSlotBits + kProcessBits) | process_ << kSlotBits | slot;
   }
   return 0;
 }
@@ -183,6 +182,7 @@ int Uverbs::create_qp(Context& context, const WriteRequest& request) {
   if (config.number == 0) return ENOMEM;
   config.pd = core.pd_handle;
   config.cqe_index = context.cqe_version_1 ? driver.uidx : 0;
+  config.receive_cqe_index = config.cqe_index;
   config.user_handle = core.user_handle;
   config.signal_all = core.sq_sig_all != 0;
   config.send_cq = send_cq->queue.get();
