@@ -13,6 +13,7 @@ namespace {
 constexpr int kRecordsPerTurn = 64;
 // How soon a process that was not there is looked for again.
 constexpr uint64_t kAskAgainNs = 10'000'000;
+constexpr uint64_t kNotifyNs = 10'000'000;
 
 template <typename T>
 void erase(std::vector<T*>* list, T* item) {
@@ -249,6 +250,17 @@ void Device::pause_links(bool paused) {
   for (Link* link : links_) link->set_paused(paused);
 }
 
+// mlx5 reads its counters at most every ten milliseconds (lifespan), and so does whoever writes
+// them down here.
+void Device::notify(uint64_t time_ns) {
+  if (connector_ == nullptr || time_ns - notified_ns_ < kNotifyNs) return;
+  const uint64_t events = counters_.events();
+  if (events == notified_events_ && faults_.log().empty()) return;
+  notified_ns_ = time_ns;
+  notified_events_ = events;
+  connector_->notify();
+}
+
 bool Device::round(uint64_t time_ns) {
   next_due_ns_ = std::numeric_limits<uint64_t>::max();
   faults_.expire(time_ns);
@@ -264,6 +276,7 @@ bool Device::round(uint64_t time_ns) {
   }
   end_timers(time_ns);
   for (CompletionQueue* queue : completion_queues_) serve(queue, time_ns);
+  notify(time_ns);
   return worked;
 }
 

@@ -59,6 +59,9 @@ class Device : private Routes {
   // was anything to do.
   bool round(uint64_t time_ns);
 
+  // To be called before a time without rounds: what others send meanwhile is lost.
+  void rest() { pause_links(true); }
+
   // The next time at which something known is due; UINT64_MAX when nothing is.
   uint64_t next_due_ns() const { return next_due_ns_; }
 
@@ -94,6 +97,7 @@ class Device : private Routes {
   void serve(CompletionQueue* queue, uint64_t time_ns);
   void fail_users_of(const CompletionQueue& queue);
   void pause_links(bool paused);
+  void notify(uint64_t time_ns);
   void note_due(uint64_t time_ns) {
     if (time_ns < next_due_ns_) next_due_ns_ = time_ns;
   }
@@ -103,6 +107,8 @@ class Device : private Routes {
   uint64_t next_due_ns_ = 0;
   uint32_t process_ = 0;
   Connector* connector_ = nullptr;
+  uint64_t notified_ns_ = 0;
+  uint64_t notified_events_ = 0;
   Link own_link_;
   std::vector<Link*> links_;
   struct Way {

@@ -62,11 +62,16 @@ class Uverbs {
   struct Queue : Object {
     std::unique_ptr<CompletionQueue> queue;
   };
+  struct SharedReceives : Object {
+    std::unique_ptr<SharedReceiveQueue> queue;
+    uint32_t pd = 0;
+  };
   struct Pair : Object {
     std::unique_ptr<QueuePair> pair;
     uint32_t pd = 0;
     uint32_t send_cq = 0;
     uint32_t receive_cq = 0;
+    uint32_t srq = 0;  // 0: none
   };
   template <typename T>
   using Table = std::map<uint32_t, T>;
@@ -92,6 +97,12 @@ class Uverbs {
   int dealloc_pd(Context& context, const WriteRequest& request);
   int reg_mr(Context& context, const WriteRequest& request);
   int dereg_mr(Context& context, const WriteRequest& request);
+
+  // uverbs_shared_receives.cc
+  int create_srq(Context& context, const WriteRequest& request);
+  int modify_srq(Context& context, const WriteRequest& request);
+  int query_srq(Context& context, const WriteRequest& request);
+  int destroy_srq(Context& context, const WriteRequest& request);
 
   // uverbs_queues.cc
   int create_comp_channel(Context& context, const WriteRequest& request);
@@ -138,9 +149,11 @@ class Uverbs {
   Table<ProtectionDomain> protection_domains_;
   Table<Region> regions_;
   Table<Queue> queues_;
+  Table<SharedReceives> shared_receives_;
   Table<Pair> pairs_;
   uint32_t next_handle_ = 1;
   uint32_t next_cq_number_ = 0x400;
+  uint32_t next_srq_number_ = 1;
   const uint32_t process_;
   uint32_t next_pair_slot_ = 0;
   uint32_t pair_generation_ = 1;
