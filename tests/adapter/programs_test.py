@@ -53,6 +53,8 @@ PAIRS = {
 # The same program with other settings of the provider.
 ENVIRONMENTS = {
     "rc_pingpong_cqe_128": ("rc_pingpong", {"MLX5_CQE_SIZE": "128"}),
+    "rc_pingpong_cqe_version_0": ("rc_pingpong", {"POLLGAP_SOFT_HCA_CQE_VERSION": "0"}),
+    "srq_pingpong_cqe_version_0": ("srq_pingpong", {"POLLGAP_SOFT_HCA_CQE_VERSION": "0"}),
     "rc_pingpong_single_threaded": ("rc_pingpong", {"MLX5_SINGLE_THREADED": "1"}),
 }
 DEVINFO = "devinfo"

@@ -56,6 +56,7 @@ struct Packet {
   bool last : 1 = false;
   bool immediate : 1 = false;
   bool solicited : 1 = false;
+  bool wants_ack : 1 = false;
   bool global : 1 = false;  // a datagram with a global route header
   Nak nak = Nak::sequence_error;
   uint8_t rnr_timer = 0;  // of a receiver_not_ready

@@ -50,6 +50,7 @@ Options options_of_environment() {
   read_number("NICE", &options.nice);
   read_number("SLEEP_NS", &options.sleep_ns);
   read_number("DELAY_NS", &options.completion_delay_ns);
+  read_number("CQE_VERSION", &options.cqe_version);
   options.fabric = variable("FABRIC");
   if (options.fabric.empty()) options.fabric = "default";
   options.log = variable("LOG");

@@ -59,7 +59,8 @@ struct Message {
   uint32_t bytes = 0;
   uint32_t psn = 0;  // of the first packet
   uint32_t packets = 0;
-  uint32_t answered = 0;  // packets of a read's response that have come
+  uint32_t answered =
+      0;  // packets that are acknowledged; of a read: of its response that have come
   uint32_t last_psn() const { return (psn + packets - 1) & 0xffffff; }
 };
 

@@ -17,6 +17,8 @@ constexpr uint8_t kRetryForEver = 7;  // of rnr_retry (11.2.5.2)
 // How long to wait for an end that has not had the CPU time to take its packets.
 constexpr uint64_t kWireGraceNs = 1'000'000;
 constexpr uint32_t kAtomicBytes = 8;
+// A long message asks for an acknowledgement on its way, or its end might come after the timeout.
+constexpr uint32_t kRecordsPerAck = 8;
 
 // The RNR NAK timer field (table 45 of the specification), in units of 10 us.
 constexpr uint32_t kRnrTimer[32] = {65536, 1,    2,    3,     4,     6,     8,     12,
@@ -197,6 +199,7 @@ bool Requester::send_packet(QueuePair* qp, const Message& message, uint64_t now_
   packet.packets = is_atomic(message.opcode) ? 1 : packets_of(length, qp->attributes().path_mtu);
   packet.first = offset == 0;
   packet.last = length == left;
+  packet.wants_ack = packet.last || offset / kRecordBytes % kRecordsPerAck == kRecordsPerAck - 1;
   packet.immediate = packet.last && has_immediate(message.opcode);
   packet.immediate_data = request_.immediate;
   packet.solicited = packet.last && request_.solicited;
@@ -302,6 +305,14 @@ bool Requester::acknowledge(QueuePair* qp, uint32_t psn, uint64_t now_ns) {
     }
     complete_oldest(qp);
     any = true;
+  }
+  if (complete && !qp->window.empty() && !qp->window.oldest().awaits_data) {
+    Message& oldest = qp->window.oldest();
+    const int32_t arrived = psn_distance(psn, oldest.psn) + 1;
+    if (arrived > static_cast<int32_t>(oldest.answered)) {
+      oldest.answered = static_cast<uint32_t>(arrived);
+      any = true;
+    }
   }
   if (any) progressed(qp, now_ns);
   return complete;

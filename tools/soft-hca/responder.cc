@@ -215,7 +215,7 @@ void Responder::carry_out(const Packet& packet, const std::byte* payload) {
   if (!done) return;
   qp_->advance_receive_psn(packet.packets);
   const bool answered = packet.kind != PacketKind::send && packet.kind != PacketKind::write;
-  if (!answered && packet.last) acknowledge(packet.psn + packet.packets - 1);
+  if (!answered && packet.wants_ack) acknowledge(packet.psn + packet.packets - 1);
 }
 
 // A request that has been carried out, and whose answer was lost: a read is read again, an atomic

@@ -69,7 +69,7 @@ std::string launch(const Options& options) {
   problem = started->thread.start();
   if (problem.empty() && shared) problem = started->management.start();
   if (!problem.empty()) return problem;
-  started->uverbs.emplace(&started->thread, started->management.process(),
+  started->uverbs.emplace(&started->thread, started->management.process(), options.cqe_version != 0,
                           options.registration_ns_per_page);
   answer_device_calls(&*started->uverbs);
   adapter.store(started.release());
@@ -90,6 +90,7 @@ Uverbs* launch_at_first_open() {
 
 std::string start(const Options& options, bool now) {
   const std::lock_guard lock(process().lifecycle);
+  if (options.cqe_version != 0 && options.cqe_version != 1) return "there are CQE versions 0 and 1";
   if (process().started) return "the soft adapter can be started only once a process";
   std::string problem = interposition_problem();
   if (problem.empty()) problem = process().tree.create(options.sysfs_parent);

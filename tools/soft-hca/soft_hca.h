@@ -28,6 +28,7 @@ struct Options {
       0;  // added to the device thread's: below 0 (needs CAP_SYS_NICE) others disturb it less
   uint64_t sleep_ns = 20'000;  // of the device thread between rounds, when it does not spin
   bool real_time = false;      // a sleeping device thread is SCHED_FIFO where that is permitted
+  int cqe_version = 1;         // the newest that the adapter offers: 0 or 1
   // The adapter is shared with those processes of this user that name the same fabric, takes
   // control commands from other processes, and keeps the counters in its sysfs tree; empty: not.
   std::string fabric;

@@ -25,8 +25,11 @@ namespace pollgap::soft_hca {
 class Uverbs {
  public:
   // `process`: the number of this process among those that share the adapter.
-  Uverbs(DeviceThread* device, uint32_t process, uint64_t registration_ns_per_page)
+  // `offers_cqe_version_1`: or only version 0.
+  Uverbs(DeviceThread* device, uint32_t process, bool offers_cqe_version_1,
+         uint64_t registration_ns_per_page)
       : device_(device),
+        offers_cqe_version_1_(offers_cqe_version_1),
         registration_ns_per_page_(registration_ns_per_page),
         owner_pid_(getpid()),
         process_(process) {}
@@ -133,6 +136,7 @@ class Uverbs {
   bool tracked(int fd) const;
 
   DeviceThread* device_;
+  const bool offers_cqe_version_1_;
   const uint64_t registration_ns_per_page_;
   const pid_t owner_pid_;
 

@@ -66,7 +66,7 @@ int Uverbs::get_context(Context& context, const WriteRequest& request) {
   context.async = EventPipe::create();
   if (context.async == nullptr) return errno;
   context.active = true;
-  context.cqe_version_1 = driver.max_cqe_version >= 1;
+  context.cqe_version_1 = offers_cqe_version_1_ && driver.max_cqe_version >= 1;
 
   ib_uverbs_get_context_resp answer{};
   answer.async_fd = static_cast<uint32_t>(context.async->reader_fd());
