@@ -114,7 +114,7 @@ TEST_F(Faults, ReceiverNotReadyWaitsFollowTheTable) {
     attributes.min_rnr_timer = row.code;
     ASSERT_EQ(ibv_modify_qp(right.get(), &attributes, IBV_QP_MIN_RNR_TIMER), 0);
     uint64_t best = std::numeric_limits<uint64_t>::max();
-    for (int i = 0; i < (row.code > 20 ? 2 : kTries); ++i) {
+    for (int i = 0; i < kTries; ++i) {
       ASSERT_EQ(post_receive(right.get(), 1, buffer->sge(64, 8)), 0);
       const std::string answer = inject("rnr for=10s" + of(right));
       const uint64_t naks = counter("rnr_nak_retry_err");
@@ -211,17 +211,16 @@ TEST_F(Faults, AHeldQueuePairDoesNotHoldAnotherOnTheSameCq) {
   Pair other_left = make_pair_end(pd.get(), cq.get(), cq.get(), {});
   Pair other_right = make_pair_end(pd.get(), cq.get(), cq.get(), {});
   connect(other_left.get(), other_right.get());
-  inject("hold for=300ms" + of(left));
-  const uint64_t before = now_ns();
+  inject("hold for=600s" + of(left));
   ASSERT_EQ(post_send(left.get(), write(1, 0, 64, 8)), 0);
   ASSERT_EQ(post_send(left.get(), write(2, 0, 64, 8)), 0);
   for (uint64_t id = 3; id < 6; ++id) {
     ASSERT_EQ(post_send(other_left.get(), write(id, 0, 64, 8)), 0);
     ASSERT_EQ(wait_for(cq.get(), 1)[0].wr_id, id);
   }
-  EXPECT_LT(now_ns(), before + 300 * kMillisecond);
+  expect_silence(cq.get(), 2 * kMillisecond);
+  inject("clear");
   const std::vector<ibv_wc> got = wait_for(cq.get(), 2);
-  EXPECT_GE(now_ns(), before + 300 * kMillisecond);
   EXPECT_EQ(got[0].wr_id, 1U);
   EXPECT_EQ(got[1].wr_id, 2U);
 }

@@ -146,6 +146,9 @@ TEST_F(SharedReceiveTest, AFailedQueuePairLeavesTheSharedReceivesAlone) {
   }
   EXPECT_EQ(soft_hca::fail_qp(receivers[0]->qp_num, 0, 0), 0);
   expect_silence(cq.get(), 2 * kMillisecond);
+  const ibv_async_event event = take_async_event();
+  EXPECT_EQ(event.event_type, IBV_EVENT_QP_LAST_WQE_REACHED);
+  EXPECT_EQ(event.element.qp, receivers[0].get());
   for (uint64_t id = 0; id < 4; ++id) {
     ASSERT_EQ(post_send(senders[1].get(), {IBV_WR_SEND, 100, buffer->sge(64, 8)}), 0);
   }

@@ -154,7 +154,7 @@ TEST_F(SoftHca, ABigWriteDoesNotHoldUpOthers) {
   Buffer to(pd.get(), kBig);
   for (size_t i = 0; i < kBig; i += 4093) from.bytes[i] = static_cast<uint8_t>(i);
   from.bytes[kBig - 1] = 0xee;
-  soft_hca::hold_completions(300 * kMillisecond);  // so that both begin together
+  soft_hca::set_completion_delay(300 * kMillisecond);  // so that both begin together
   ASSERT_EQ(post_send(left.get(), {IBV_WR_RDMA_WRITE, 1, from.sge(0, kBig), IBV_SEND_SIGNALED, 0,
                                    reinterpret_cast<uint64_t>(to.bytes.data()), to.region->rkey}),
             0);

@@ -6,6 +6,7 @@
 
 #include <infiniband/mlx5dv.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -63,6 +64,11 @@ class CompletionQueue {
   // the next is due; UINT64_MAX: nothing is held.
   template <typename Done>
   uint64_t release(uint64_t now_ns, Done done);
+  // What is held of a queue pair is due at `until(queue_pair)` at the latest.
+  template <typename Until>
+  void shorten(Until until) {
+    for (Held& held : held_) held.release_ns = std::min(held.release_ns, until(held.queue_pair));
+  }
   // Drops what is held of a queue pair that is reset or destroyed.
   void forget(uint32_t queue_pair);
 

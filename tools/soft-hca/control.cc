@@ -190,13 +190,8 @@ std::string clear(DeviceThread* device, Reader* reader) {
   reader->number("id", &id);
   if (!reader->problem().empty()) return error(reader->problem());
   bool found = true;
-  const bool ran = device->run([&](Device* adapter) {
-    if (id != 0) {
-      found = adapter->faults().remove(id, now_ns());
-    } else {
-      adapter->faults().remove_all(now_ns());
-    }
-  });
+  const bool ran =
+      device->run([&](Device* adapter) { found = adapter->clear_fault(id, now_ns()); });
   if (!ran) return error("the adapter has stopped");
   return found ? "ok" : error("there is no fault " + std::to_string(id));
 }

@@ -131,8 +131,22 @@ uint64_t Device::hold_until(uint64_t time_ns, uint64_t now_ns) {
   hold.kind = FaultKind::hold;
   hold.start_ns = now_ns;
   hold.end_ns = time_ns;
-  faults_.add(hold);
+  if (faults_.add(hold) == 0) return std::max(before, now_ns);  // too many are in force
   return std::max(before, faults_.held_until_ns(0, 0));
+}
+
+bool Device::clear_fault(uint32_t id, uint64_t now_ns) {
+  if (id == 0) {
+    faults_.remove_all(now_ns);
+  } else if (!faults_.remove(id, now_ns)) {
+    return false;
+  }
+  for (CompletionQueue* queue : completion_queues_) {
+    queue->shorten([&](uint32_t queue_pair) {
+      return std::max(now_ns, faults_.held_until_ns(queue_pair, queue->number()));
+    });
+  }
+  return true;
 }
 
 int64_t Device::fail(uint32_t queue_pair_number, uint8_t syndrome, uint8_t vendor) {

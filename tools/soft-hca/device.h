@@ -76,6 +76,8 @@ class Device : private Routes {
   // Faults: see soft_hca.h.
   void set_completion_delay(uint64_t delay_ns) { completion_delay_ns_.store(delay_ns); }
   uint64_t hold_until(uint64_t time_ns, uint64_t now_ns);
+  // Ends a fault, or all (0), and with them what they hold back. False: no such fault.
+  bool clear_fault(uint32_t id, uint64_t now_ns);
   int64_t fail(uint32_t queue_pair_number, uint8_t syndrome, uint8_t vendor);
   // The same with IBV_EVENT_QP_FATAL. False: no such queue pair.
   bool fail_fatally(uint32_t queue_pair_number);

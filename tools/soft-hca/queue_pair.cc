@@ -103,12 +103,22 @@ int QueuePair::modify(const ib_uverbs_modify_qp& change) {
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) now.max_dest_rd_atomic = change.max_dest_rd_atomic;
   if ((mask & IBV_QP_QKEY) != 0) now.qkey = change.qkey;
   if ((mask & IBV_QP_DEST_QPN) != 0) now.dest_qp_num = change.dest_qp_num & kPsnMask;
+  if (to == IBV_QPS_ERR) tell_last_receive();
   now.qp_state = now.cur_qp_state = static_cast<uint8_t>(to);
   if (to == IBV_QPS_RTS) renew_attempts();
   return 0;
 }
 
+// Once in the error state it takes no more from its shared receive queue, which the program cannot
+// tell from completions (InfiniBand specification volume 1, 11.6.3.1).
+void QueuePair::tell_last_receive() {
+  if (config_.srq != nullptr && state() != IBV_QPS_ERR) {
+    post_async_event(IBV_EVENT_QP_LAST_WQE_REACHED);
+  }
+}
+
 void QueuePair::fail(const WorkError& error) {
+  tell_last_receive();
   attributes_.qp_state = attributes_.cur_qp_state = IBV_QPS_ERR;
   pending_error_ = error;
   window.clear();

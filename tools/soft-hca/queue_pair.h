@@ -59,8 +59,7 @@ struct Message {
   uint32_t bytes = 0;
   uint32_t psn = 0;  // of the first packet
   uint32_t packets = 0;
-  uint32_t answered =
-      0;  // packets that are acknowledged; of a read: of its response that have come
+  uint32_t answered = 0;  // packets acknowledged; of a read: of its response that have come
   uint32_t last_psn() const { return (psn + packets - 1) & 0xffffff; }
 };
 
@@ -205,6 +204,7 @@ class QueuePair : public Timer {
 
  private:
   void reset();
+  void tell_last_receive();
 
   Config config_;
   WorkError pending_error_;
