@@ -31,9 +31,9 @@ struct Options {
   int cqe_version = 1;         // the newest that the adapter offers: 0 or 1
   // The adapter is shared with those processes of this user that name the same fabric, takes
   // control commands from other processes, and keeps the counters in its sysfs tree; empty: not.
-  std::string fabric;
-  std::string log;  // a file to which a line is added for what each fault does; needs fabric
-  std::string sysfs_parent;  // the directory for the sysfs tree; empty: nowhere on disk
+  std::string fabric = {};
+  std::string log = {};  // a file to which a line is added for what each fault does; needs fabric
+  std::string sysfs_parent = {};  // the directory for the sysfs tree; empty: nowhere on disk
 };
 
 // Makes the device "mlx5_0" appear, and hides real ones from this process. Call once, before any
