@@ -3,7 +3,10 @@
 # that sleeps between its rounds.
 pkg_check_modules(IBVERBS REQUIRED IMPORTED_TARGET libibverbs)
 find_package(GTest REQUIRED)
-add_executable(soft_hca_test soft_hca_test.cc)
+add_executable(soft_hca_test
+  soft_hca_faults_test.cc
+  soft_hca_features_test.cc
+  soft_hca_test.cc)
 target_link_libraries(soft_hca_test pollgap_soft_hca PkgConfig::IBVERBS GTest::gtest)
 add_test(NAME soft_hca COMMAND soft_hca_test)
 add_test(NAME soft_hca_sleeping COMMAND soft_hca_test --sleep)

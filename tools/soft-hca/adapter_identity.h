@@ -18,8 +18,22 @@ inline constexpr char kGidText[] = "fe80:0000:0000:0000:506f:6c6c:0067:6170";
 inline constexpr uint32_t kVendorId = 0x2c9;
 inline constexpr uint32_t kVendorPartId = 4123;  // 0x101b, ConnectX-6
 inline constexpr uint32_t kCompletionVectors = 2;
+inline constexpr uint16_t kLid = 1;
 
-inline constexpr uint32_t kMaxQueuePairs = 4096;
+// A queue pair's number is a generation, which never is 0 (numbers 0 and 1 are special: InfiniBand
+// specification volume 1, 3.5.1) and makes a new queue pair not be taken for an old one; then the
+// process, which shares the adapter with others; then a place in that process's table.
+inline constexpr uint32_t kSlotBits = 12;
+inline constexpr uint32_t kProcessBits = 6;
+inline constexpr uint32_t kMaxProcesses = 1u << kProcessBits;
+inline constexpr uint32_t kGenerations = 1u << (24 - kSlotBits - kProcessBits);
+constexpr uint32_t process_of(uint32_t queue_pair) {
+  return queue_pair >> kSlotBits & (kMaxProcesses - 1);
+}
+
+inline constexpr uint32_t kMaxQueuePairs = 1u << kSlotBits;
+inline constexpr uint32_t kMaxSharedReceiveQueues = 4096;
+inline constexpr uint32_t kMaxSharedReceives = 32767;
 inline constexpr uint32_t kMaxCompletionQueues = 4096;
 inline constexpr uint32_t kMaxMemoryRegions = 65536;
 inline constexpr uint32_t kMaxProtectionDomains = 65536;

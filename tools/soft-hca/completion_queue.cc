@@ -52,12 +52,26 @@ uint32_t CompletionQueue::outstanding() const {
   return (producer_ - load_word(consumer_word())) & kIndexMask;
 }
 
-void CompletionQueue::overrun() {
-  failed_ = true;
+bool CompletionQueue::overrun() {
+  if (failed_) return false;
+  failed_ = new_failure_ = true;
   ib_uverbs_async_event_desc event{};
   event.element = config_.user_handle;
   event.event_type = IBV_EVENT_CQ_ERR;
   if (config_.async->post(&event, sizeof(event))) ++async_events_;
+  return true;
+}
+
+uint64_t CompletionQueue::last_release_ns(uint32_t queue_pair) const {
+  uint64_t last = 0;
+  for (const Held& held : held_) {
+    if (held.queue_pair == queue_pair) last = held.release_ns;
+  }
+  return last;
+}
+
+void CompletionQueue::forget(uint32_t queue_pair) {
+  std::erase_if(held_, [&](const Held& held) { return held.queue_pair == queue_pair; });
 }
 
 bool CompletionQueue::append(const mlx5_cqe64& cqe, uint8_t opcode, bool solicited) {

@@ -16,7 +16,13 @@
 namespace pollgap::soft_hca {
 namespace {
 
-constexpr uint64_t kSleepNs = 20'000;
+// Where the process was allowed to run when it began.
+const cpu_set_t initial_cpus = [] {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  if (sched_getaffinity(0, sizeof(cpus), &cpus) != 0) CPU_SET(0, &cpus);
+  return cpus;
+}();
 
 void relax_cpu() {
 #if defined(__x86_64__)
@@ -32,15 +38,15 @@ void sleep_until(uint64_t time_ns) {
   clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, nullptr);
 }
 
-// An ordinary thread on the wanted CPU, or on any: not where, or with what priority, its creator
-// happens to run.
+// An ordinary thread on the wanted CPU, or wherever the process may run: not where, or with what
+// priority, its creator happens to run.
 int set_attributes(pthread_attr_t* attributes, int cpu) {
   pthread_attr_setinheritsched(attributes, PTHREAD_EXPLICIT_SCHED);
   pthread_attr_setschedpolicy(attributes, SCHED_OTHER);
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  for (int i = 0; i < CPU_SETSIZE; ++i) {
-    if (cpu < 0 || i == cpu) CPU_SET(i, &cpus);
+  cpu_set_t cpus = initial_cpus;
+  if (cpu >= 0) {
+    CPU_ZERO(&cpus);
+    CPU_SET(cpu, &cpus);
   }
   return pthread_attr_setaffinity_np(attributes, sizeof(cpus), &cpus);
 }
@@ -91,6 +97,10 @@ void* DeviceThread::entry(void* argument) {
   auto* self = static_cast<DeviceThread*>(argument);
   pthread_setname_np(pthread_self(), "soft-hca");
   prctl(PR_SET_TIMERSLACK, 1);  // or a sleep of 20 us takes 70
+  if (self->options_.real_time && !self->options_.spin) {
+    const sched_param priority{.sched_priority = 1};
+    pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority);  // it need not be permitted
+  }
   // On Linux a nice value is a thread's own (nice(2), "C library/kernel differences").
   errno = 0;
   const bool failed = self->options_.nice != 0 && nice(self->options_.nice) == -1 && errno != 0;
@@ -138,7 +148,7 @@ void DeviceThread::pause(uint64_t now_ns, bool worked) {
   if (options_.spin) {
     relax_cpu();
   } else {
-    sleep_until(std::min(now_ns + kSleepNs, std::max(device_.next_due_ns(), now_ns)));
+    sleep_until(std::min(now_ns + options_.sleep_ns, std::max(device_.next_due_ns(), now_ns)));
   }
 }
 
@@ -150,7 +160,10 @@ void DeviceThread::loop() {
       worked = serve(requests_.exchange(nullptr));
     }
     if (device_.idle()) {
-      if (!worked && !stopping_.load()) wakeups_.wait(wakeups);
+      if (!worked && !stopping_.load()) {
+        device_.rest();
+        wakeups_.wait(wakeups);
+      }
       continue;
     }
     const uint64_t now = now_ns();

@@ -18,6 +18,8 @@ class DeviceThread {
   struct Options {
     int cpu = -1;
     bool spin = true;
+    uint64_t sleep_ns = 20'000;  // between two rounds, when it does not spin
+    bool real_time = false;      // SCHED_FIFO, where that is permitted
     int nice = 0;
     uint64_t completion_delay_ns = 0;
   };
@@ -27,6 +29,9 @@ class DeviceThread {
 
   // Returns an empty string or what failed.
   std::string start();
+
+  // Before start(): see Device::join().
+  void join(uint32_t process, Connector* connector) { device_.join(process, connector); }
 
   // Ends the thread; run() fails from then on.
   void stop();
@@ -45,6 +50,8 @@ class DeviceThread {
   }
 
   // For what needs no place between two rounds.
+  const Counters& counters() { return device_.counters(); }
+  FaultLog& fault_log() { return device_.faults().log(); }
   void set_completion_delay(uint64_t delay_ns) { device_.set_completion_delay(delay_ns); }
 
  private:

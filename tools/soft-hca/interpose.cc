@@ -26,26 +26,39 @@ namespace {
 
 // Constant-initialized: libraries' constructors call the functions below before ours have run.
 constinit std::atomic<Uverbs*> device{nullptr};
+constinit std::atomic<Uverbs* (*)()> starter{nullptr};
 
 // What stands in for the device's file: its number is in the sysfs tree.
 constexpr char kStandIn[] = "/dev/null";
 
 Uverbs* active_device() { return device.load(std::memory_order_acquire); }
 
+// Whether the device is to be seen, even if nobody has opened it yet.
+bool device_present() {
+  return active_device() != nullptr || starter.load(std::memory_order_acquire) != nullptr;
+}
+
 bool is_device_path(const char* path) {
   return path != nullptr && std::strcmp(path, kDevicePath) == 0;
 }
 
 int open_any(int dir, const char* path, int flags, mode_t mode) {
+  if (!is_device_path(path) || !device_present()) return raw::openat(dir, path, flags, mode);
   Uverbs* uverbs = active_device();
-  if (uverbs == nullptr || !is_device_path(path)) return raw::openat(dir, path, flags, mode);
+  if (uverbs == nullptr) {
+    uverbs = starter.load()();
+    if (uverbs == nullptr) {
+      errno = EIO;
+      return -1;
+    }
+  }
   const int fd = raw::openat(AT_FDCWD, kStandIn, flags, 0);
   if (fd >= 0) uverbs->opened(fd);
   return fd;
 }
 
 int stat_any(const char* path, struct stat* result) {
-  const bool ours = active_device() != nullptr && is_device_path(path);
+  const bool ours = is_device_path(path) && device_present();
   return raw::stat(ours ? kStandIn : path, result);
 }
 
@@ -82,6 +95,10 @@ int ioctl_device(Uverbs* uverbs, int fd, void* argument) {
 }  // namespace
 
 void answer_device_calls(Uverbs* uverbs) { device.store(uverbs, std::memory_order_release); }
+
+void answer_device_calls_from_first_open(Uverbs* (*start)()) {
+  starter.store(start, std::memory_order_release);
+}
 
 std::string interposition_problem() {
   struct Function {
@@ -153,8 +170,7 @@ void* mmap(void* address, size_t length, int protection, int flags, int fd, off_
 // With the RDMA netlink libibverbs would list the machine's real devices instead of the sysfs tree
 // (find_sysfs_devs_nl). A kernel without RDMA refuses it in this way.
 int socket(int domain, int type, int protocol) noexcept {
-  if (domain == AF_NETLINK && protocol == NETLINK_RDMA &&
-      pollgap::soft_hca::active_device() != nullptr) {
+  if (domain == AF_NETLINK && protocol == NETLINK_RDMA && pollgap::soft_hca::device_present()) {
     errno = EPROTONOSUPPORT;
     return -1;
   }

@@ -14,6 +14,10 @@ class Uverbs;
 // null: none. All others, and before the first call of this function all, go to the kernel.
 void answer_device_calls(Uverbs* uverbs);
 
+// The device is there, but `start` is called, once, when it is first opened, and returns who
+// answers from then on, or null when the device cannot be had; `start` says why.
+void answer_device_calls_from_first_open(Uverbs* (*start)());
+
 // Returns an empty string, or why libraries do not reach the functions here.
 std::string interposition_problem();
 

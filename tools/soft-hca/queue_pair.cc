@@ -2,16 +2,17 @@
 #include "tools/soft-hca/queue_pair.h"
 
 #include <cerrno>
+#include <limits>
 #include <utility>
 
 #include "tools/soft-hca/adapter_identity.h"
 #include "tools/soft-hca/clock.h"
+#include "tools/soft-hca/packet.h"
 #include "tools/soft-hca/qp_transitions.h"
 
 namespace pollgap::soft_hca {
 namespace {
 
-constexpr uint32_t kPsnMask = 0xffffff;
 constexpr uint8_t kPort = 1;
 
 // The send queue begins where the receive queue ends (mlx5_calc_wq_size of libmlx5,
@@ -64,8 +65,15 @@ void QueuePair::reset() {
   receive_queue.reset();
   doorbells.clear();
   pending_error_ = {};
-  attempts_ = {};
-  transferred = 0;
+  attempts = {};
+  window.clear();
+  next_send = admitted = 0;
+  awaiting_data = 0;
+  receiver_not_ready = false;
+  wire_mark = dropped_ns = 0;
+  arrival = {};
+  complained = false;
+  atomic_results = {};
   observed_producer_ = 0;
 }
 
@@ -73,7 +81,8 @@ int QueuePair::modify(const ib_uverbs_modify_qp& change) {
   const uint32_t mask = change.attr_mask;
   const auto to = (mask & IBV_QP_STATE) != 0 ? static_cast<ibv_qp_state>(change.qp_state) : state();
   if ((mask & IBV_QP_CUR_STATE) != 0 && change.cur_qp_state != state()) return EINVAL;
-  if (!transition_allowed(state(), to, mask) || !attributes_valid(change)) return EINVAL;
+  if (!transition_allowed(config_.type, state(), to, mask) || !attributes_valid(change))
+    return EINVAL;
   if (to == IBV_QPS_RESET) {
     reset();
     return 0;
@@ -92,16 +101,29 @@ int QueuePair::modify(const ib_uverbs_modify_qp& change) {
   if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) now.min_rnr_timer = change.min_rnr_timer;
   if ((mask & IBV_QP_SQ_PSN) != 0) now.sq_psn = change.sq_psn & kPsnMask;
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) now.max_dest_rd_atomic = change.max_dest_rd_atomic;
+  if ((mask & IBV_QP_QKEY) != 0) now.qkey = change.qkey;
   if ((mask & IBV_QP_DEST_QPN) != 0) now.dest_qp_num = change.dest_qp_num & kPsnMask;
+  if (to == IBV_QPS_ERR) tell_last_receive();
   now.qp_state = now.cur_qp_state = static_cast<uint8_t>(to);
   if (to == IBV_QPS_RTS) renew_attempts();
   return 0;
 }
 
+// Once in the error state it takes no more from its shared receive queue, which the program cannot
+// tell from completions (InfiniBand specification volume 1, 11.6.3.1).
+void QueuePair::tell_last_receive() {
+  if (config_.srq != nullptr && state() != IBV_QPS_ERR) {
+    post_async_event(IBV_EVENT_QP_LAST_WQE_REACHED);
+  }
+}
+
 void QueuePair::fail(const WorkError& error) {
+  tell_last_receive();
   attributes_.qp_state = attributes_.cur_qp_state = IBV_QPS_ERR;
   pending_error_ = error;
-  transferred = 0;
+  window.clear();
+  awaiting_data = 0;
+  dropped_ns = 0;
 }
 
 WorkError QueuePair::take_pending_error() { return std::exchange(pending_error_, {}); }
@@ -130,14 +152,56 @@ bool QueuePair::observe(uint64_t delay_ns) {
   return true;
 }
 
-void QueuePair::renew_attempts() { attempts_ = {attributes_.retry_cnt, attributes_.rnr_retry, 0}; }
-
-void QueuePair::advance_send_psn(uint32_t packets) {
-  attributes_.sq_psn = (attributes_.sq_psn + packets) & kPsnMask;
+uint64_t QueuePair::admit(uint64_t time_ns) {
+  while (!doorbells.empty()) {
+    const DoorbellLog::Entry& next = doorbells.front();
+    if (next.due_ns > time_ns) return next.due_ns;
+    admitted = next.producer;
+    doorbells.pop();
+  }
+  return std::numeric_limits<uint64_t>::max();
 }
+
+void QueuePair::renew_attempts() { attempts = {attributes_.retry_cnt, attributes_.rnr_retry}; }
 
 void QueuePair::advance_receive_psn(uint32_t packets) {
   attributes_.rq_psn = (attributes_.rq_psn + packets) & kPsnMask;
+}
+
+bool QueuePair::begin_receive() {
+  if (arrival.active) return true;
+  if (config_.srq != nullptr) {
+    if (!config_.srq->take(&arrival.index)) return false;
+  } else {
+    if (receive_queue.empty()) return false;
+    arrival.index = receive_queue.consumer();
+  }
+  arrival.active = true;
+  arrival.bytes = 0;
+  return true;
+}
+
+void QueuePair::decode_receive(SegmentList* segments) const {
+  if (config_.srq != nullptr) {
+    config_.srq->decode(arrival.index, segments);
+  } else {
+    receive_queue.decode(segments);
+  }
+}
+
+void QueuePair::end_receive() {
+  if (config_.srq == nullptr) receive_queue.advance();
+  arrival = {};
+}
+
+void Window::pop() {
+  head_ = (head_ + 1) % kMessages;
+  --count_;
+  if (current != 0) {
+    --current;
+  } else {
+    offset = 0;  // it was being sent again, and has been acknowledged meanwhile
+  }
 }
 
 }  // namespace pollgap::soft_hca

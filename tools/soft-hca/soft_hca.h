@@ -5,8 +5,9 @@
 // here, and a device thread plays the adapter. All functions are thread-safe; times are
 // nanoseconds.
 //
-// There is one device with one InfiniBand port, and reliable connections between queue pairs of
-// this process: send (inline, immediate), RDMA write (immediate) and read; plain and extended CQs,
+// There is one device with one InfiniBand port, and between queue pairs of this process, and of
+// others on the same fabric, there are reliable connections (send, RDMA write and read, atomic
+// operations; inline, immediate, shared receive queues) and datagrams; plain and extended CQs,
 // completion channels, CQ resizing; up to 4194303 CQEs a CQ and 32768 requests a queue.
 // Retransmission and receiver-not-ready timers run as the queue pair's attributes say. What is not
 // provided is refused with the kernel's or the adapter's error.
@@ -25,11 +26,30 @@ struct Options {
   uint64_t registration_ns_per_page = 0;  // ibv_reg_mr spends this per 4 KiB page, besides pinning
   int nice =
       0;  // added to the device thread's: below 0 (needs CAP_SYS_NICE) others disturb it less
+  uint64_t sleep_ns = 20'000;  // of the device thread between rounds, when it does not spin
+  bool real_time = false;      // a sleeping device thread is SCHED_FIFO where that is permitted
+  int cqe_version = 1;         // the newest that the adapter offers: 0 or 1
+  // The adapter is shared with those processes of this user that name the same fabric, takes
+  // control commands from other processes, and keeps the counters in its sysfs tree; empty: not.
+  std::string fabric = {};
+  std::string log = {};  // a file to which a line is added for what each fault does; needs fabric
+  std::string sysfs_parent = {};  // the directory for the sysfs tree; empty: nowhere on disk
 };
 
 // Makes the device "mlx5_0" appear, and hides real ones from this process. Call once, before any
 // verbs call. Returns an empty string, or one line saying what failed.
 std::string start(const Options& options);
+
+// The same, but starts the device thread, and joins the fabric, only when the device is first
+// opened, here or in a child of fork(). What fails then is said on standard error.
+std::string start_at_first_open(const Options& options);
+
+// The adapter's sysfs tree, as other processes find it while this one lives. Empty: not started.
+std::string sysfs_path();
+
+// Carries out a control command (tools/soft-hca/control --help) and returns its answer, which
+// begins with "ok" or "error".
+std::string control(const std::string& command);
 
 // Ends the device thread and removes what start() left on disk; verbs calls then fail with EIO.
 // Also runs at exit. What a killed process left on disk is removed by the next start().

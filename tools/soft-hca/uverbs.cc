@@ -96,6 +96,13 @@ const Uverbs::Command* Uverbs::find_command(uint32_t number) {
        &Uverbs::resize_cq},
       {IB_USER_VERBS_CMD_DESTROY_CQ, sizeof(ib_uverbs_destroy_cq),
        sizeof(ib_uverbs_destroy_cq_resp), &Uverbs::destroy_cq},
+      {IB_USER_VERBS_CMD_CREATE_SRQ, sizeof(ib_uverbs_create_srq),
+       sizeof(ib_uverbs_create_srq_resp), &Uverbs::create_srq},
+      {IB_USER_VERBS_CMD_MODIFY_SRQ, sizeof(ib_uverbs_modify_srq), 0, &Uverbs::modify_srq},
+      {IB_USER_VERBS_CMD_QUERY_SRQ, sizeof(ib_uverbs_query_srq), sizeof(ib_uverbs_query_srq_resp),
+       &Uverbs::query_srq},
+      {IB_USER_VERBS_CMD_DESTROY_SRQ, sizeof(ib_uverbs_destroy_srq),
+       sizeof(ib_uverbs_destroy_srq_resp), &Uverbs::destroy_srq},
       {IB_USER_VERBS_CMD_CREATE_QP, sizeof(ib_uverbs_create_qp), sizeof(ib_uverbs_create_qp_resp),
        &Uverbs::create_qp},
       {IB_USER_VERBS_CMD_QUERY_QP, sizeof(ib_uverbs_query_qp), sizeof(ib_uverbs_query_qp_resp),
@@ -139,6 +146,7 @@ void Uverbs::destroy_all(const Context& context) {
     device_->run([&](Device* device) { device->memory().remove(item.second.key); });
   }
   std::erase_if(queues_, owned);
+  std::erase_if(shared_receives_, owned);
   std::erase_if(regions_, owned);
   std::erase_if(protection_domains_, owned);
   for (auto at = channels_.begin(); at != channels_.end();) {

@@ -24,10 +24,15 @@ namespace pollgap::soft_hca {
 
 class Uverbs {
  public:
-  Uverbs(DeviceThread* device, uint64_t registration_ns_per_page)
+  // `process`: the number of this process among those that share the adapter.
+  // `offers_cqe_version_1`: or only version 0.
+  Uverbs(DeviceThread* device, uint32_t process, bool offers_cqe_version_1,
+         uint64_t registration_ns_per_page)
       : device_(device),
+        offers_cqe_version_1_(offers_cqe_version_1),
         registration_ns_per_page_(registration_ns_per_page),
-        owner_pid_(getpid()) {}
+        owner_pid_(getpid()),
+        process_(process) {}
 
   // `fd` was opened as the device: a new context.
   void opened(int fd);
@@ -60,11 +65,16 @@ class Uverbs {
   struct Queue : Object {
     std::unique_ptr<CompletionQueue> queue;
   };
+  struct SharedReceives : Object {
+    std::unique_ptr<SharedReceiveQueue> queue;
+    uint32_t pd = 0;
+  };
   struct Pair : Object {
     std::unique_ptr<QueuePair> pair;
     uint32_t pd = 0;
     uint32_t send_cq = 0;
     uint32_t receive_cq = 0;
+    uint32_t srq = 0;  // 0: none
   };
   template <typename T>
   using Table = std::map<uint32_t, T>;
@@ -90,6 +100,12 @@ class Uverbs {
   int dealloc_pd(Context& context, const WriteRequest& request);
   int reg_mr(Context& context, const WriteRequest& request);
   int dereg_mr(Context& context, const WriteRequest& request);
+
+  // uverbs_shared_receives.cc
+  int create_srq(Context& context, const WriteRequest& request);
+  int modify_srq(Context& context, const WriteRequest& request);
+  int query_srq(Context& context, const WriteRequest& request);
+  int destroy_srq(Context& context, const WriteRequest& request);
 
   // uverbs_queues.cc
   int create_comp_channel(Context& context, const WriteRequest& request);
@@ -120,6 +136,7 @@ class Uverbs {
   bool tracked(int fd) const;
 
   DeviceThread* device_;
+  const bool offers_cqe_version_1_;
   const uint64_t registration_ns_per_page_;
   const pid_t owner_pid_;
 
@@ -136,9 +153,12 @@ class Uverbs {
   Table<ProtectionDomain> protection_domains_;
   Table<Region> regions_;
   Table<Queue> queues_;
+  Table<SharedReceives> shared_receives_;
   Table<Pair> pairs_;
   uint32_t next_handle_ = 1;
   uint32_t next_cq_number_ = 0x400;
+  uint32_t next_srq_number_ = 1;
+  const uint32_t process_;
   uint32_t next_pair_slot_ = 0;
   uint32_t pair_generation_ = 1;
   std::array<bool, kMaxQueuePairs> pair_slot_used_{};

@@ -37,7 +37,10 @@ ib_uverbs_query_device_resp device_limits() {
   limits.max_qp_rd_atom = kMaxReads;
   limits.max_res_rd_atom = kMaxReads * kMaxQueuePairs;
   limits.max_qp_init_rd_atom = kMaxReads;
-  limits.atomic_cap = IBV_ATOMIC_NONE;
+  limits.atomic_cap = IBV_ATOMIC_HCA;
+  limits.max_srq = kMaxSharedReceiveQueues;
+  limits.max_srq_wr = kMaxSharedReceives;
+  limits.max_srq_sge = kMaxReceiveWqeBytes / 16 - 1;
   limits.max_pkeys = 1;
   limits.local_ca_ack_delay = 16;
   limits.phys_port_cnt = 1;
@@ -63,7 +66,7 @@ int Uverbs::get_context(Context& context, const WriteRequest& request) {
   context.async = EventPipe::create();
   if (context.async == nullptr) return errno;
   context.active = true;
-  context.cqe_version_1 = driver.max_cqe_version >= 1;
+  context.cqe_version_1 = offers_cqe_version_1_ && driver.max_cqe_version >= 1;
 
   ib_uverbs_get_context_resp answer{};
   answer.async_fd = static_cast<uint32_t>(context.async->reader_fd());
@@ -79,6 +82,7 @@ int Uverbs::get_context(Context& context, const WriteRequest& request) {
   device.max_rq_desc_sz = kMaxReceiveWqeBytes;
   device.max_send_wqebb = kMaxWorkRequests;
   device.max_recv_wr = kMaxWorkRequests;
+  device.max_srq_recv_wr = kMaxSharedReceives;
   device.num_ports = 1;
   device.response_length =
       static_cast<uint32_t>(std::min(sizeof(device), request.driver_out.size()));
@@ -120,8 +124,8 @@ int Uverbs::query_port(Context&, const WriteRequest& request) {
   port.state = IBV_PORT_ACTIVE;
   port.max_mtu = kActiveMtu;
   port.active_mtu = kActiveMtu;
-  port.lid = 1;
-  port.sm_lid = 1;
+  port.lid = kLid;
+  port.sm_lid = kLid;
   port.gid_tbl_len = 1;
   port.pkey_tbl_len = 1;
   port.max_msg_sz = kMaxMessageBytes;

@@ -154,11 +154,10 @@ uint32_t Uverbs::new_queue_pair_number() {
     const uint32_t slot = next_pair_slot_;
     const uint32_t generation = pair_generation_;
     next_pair_slot_ = (next_pair_slot_ + 1) % kMaxQueuePairs;
-    // 12 bits, and never 0: numbers 0 and 1 are special (InfiniBand specification, 3.5.1)
-    if (next_pair_slot_ == 0) pair_generation_ = pair_generation_ % 0xfff + 1;
+    if (next_pair_slot_ == 0) pair_generation_ = pair_generation_ % (kGenerations - 1) + 1;
     if (pair_slot_used_[slot]) continue;
     pair_slot_used_[slot] = true;
-    return generation << Device::kSlotBits | slot;
+    return generation << (kSlotBits + kProcessBits) | process_ << kSlotBits | slot;
   }
   return 0;
 }
@@ -166,7 +165,7 @@ uint32_t Uverbs::new_queue_pair_number() {
 int Uverbs::create_qp(Context& context, const WriteRequest& request) {
   const auto core = read_input<ib_uverbs_create_qp>(request.in);
   const auto driver = read_input<mlx5_ib_create_qp>(request.driver_in);
-  if (core.qp_type != IBV_QPT_RC || core.is_srq != 0) return EOPNOTSUPP;
+  if (core.qp_type != IBV_QPT_RC && core.qp_type != IBV_QPT_UD) return EOPNOTSUPP;
   if (request.driver_in.size() < offsetof(mlx5_ib_create_qp, sq_buf_addr) ||
       (driver.flags & ~kAcceptedQpFlags) != 0 || driver.ece_options != 0 ||
       !rest_is_zero(request.driver_in, sizeof(driver)) || !queue_layout_valid(driver)) {
@@ -177,12 +176,23 @@ int Uverbs::create_qp(Context& context, const WriteRequest& request) {
   Queue* send_cq = find(queues_, core.send_cq_handle, context);
   Queue* receive_cq = find(queues_, core.recv_cq_handle, context);
   if (pd == nullptr || send_cq == nullptr || receive_cq == nullptr) return EINVAL;
+  SharedReceives* srq = nullptr;
+  if (core.is_srq != 0) {
+    srq = find(shared_receives_, core.srq_handle, context);
+    if (srq == nullptr || driver.rq_wqe_count != 0) return EINVAL;
+  }
 
   QueuePair::Config config;
+  config.type = static_cast<ibv_qp_type>(core.qp_type);
   config.number = new_queue_pair_number();
   if (config.number == 0) return ENOMEM;
   config.pd = core.pd_handle;
   config.cqe_index = context.cqe_version_1 ? driver.uidx : 0;
+  config.receive_cqe_index = config.cqe_index;
+  if (srq != nullptr) {
+    config.srq = srq->queue.get();
+    if (!context.cqe_version_1) config.receive_cqe_index = config.srq->config().number;
+  }
   config.user_handle = core.user_handle;
   config.signal_all = core.sq_sig_all != 0;
   config.send_cq = send_cq->queue.get();
@@ -215,6 +225,10 @@ int Uverbs::create_qp(Context& context, const WriteRequest& request) {
   entry.pd = core.pd_handle;
   entry.send_cq = core.send_cq_handle;
   entry.receive_cq = core.recv_cq_handle;
+  if (srq != nullptr) {
+    entry.srq = core.srq_handle;
+    ++srq->users;
+  }
   ++pd->users;
   ++send_cq->users;
   ++receive_cq->users;
@@ -251,6 +265,7 @@ void Uverbs::release_pair(const Pair& pair) {
   --protection_domains_[pair.pd].users;
   --queues_[pair.send_cq].users;
   --queues_[pair.receive_cq].users;
+  if (pair.srq != 0) --shared_receives_[pair.srq].users;
 }
 
 int Uverbs::destroy_qp(Context& context, const WriteRequest& request) {

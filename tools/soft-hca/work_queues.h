@@ -33,6 +33,17 @@ struct SegmentList {
   }
 };
 
+// The low half of a doorbell record's word. libmlx5 writes the WQEs, then a barrier, then the word.
+uint16_t load_counter(uint64_t word_address);
+
+// The scatter list of a receive, in `bytes` bytes at `list`. libmlx5 ends a list that is shorter
+// with an invalid key (mlx5_post_recv).
+void decode_receive(const std::byte* list, size_t bytes, SegmentList* segments);
+
+inline bool is_atomic(uint8_t opcode) {
+  return opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA;
+}
+
 // A send WQE, decoded. Its inline segments point into `wqe`.
 struct SendRequest {
   alignas(16) std::array<std::byte, 1024> wqe{};
@@ -43,8 +54,16 @@ struct SendRequest {
   uint16_t counter = 0;  // its first 64-byte block, which its CQE names
   uint32_t blocks = 1;
   uint32_t immediate = 0;  // big-endian, as in the WQE and the CQE
+  uint8_t fence = 0;       // the fence bits of the control segment
   uint64_t remote_address = 0;
   uint32_t remote_key = 0;
+  uint64_t swap_or_add = 0;  // of an atomic operation
+  uint64_t compare = 0;
+  uint32_t datagram_qp = 0;  // of a datagram: where it goes
+  uint32_t datagram_key = 0;
+  uint16_t datagram_lid = 0;
+  uint8_t service_level = 0;
+  bool global = false;
   SegmentList segments;
 };
 
@@ -61,8 +80,9 @@ class SendQueue {
   uint16_t consumer() const { return consumer_; }
   bool empty() const { return blocks_ == 0 || consumer_ == producer(); }
 
-  // Decodes the WQE at `counter`, which may take up to `available` blocks.
-  void decode(uint16_t counter, uint16_t available, SendRequest* request) const;
+  // Decodes the WQE at `counter`, which may take up to `available` blocks. `datagram`: it begins
+  // with an address vector.
+  void decode(uint16_t counter, uint16_t available, bool datagram, SendRequest* request) const;
   // The opcode and size in blocks only.
   uint32_t blocks_at(uint16_t counter, uint16_t available, uint8_t* opcode) const;
 

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+// Timers and injected faults: what a program sees of each, and what the counters say.
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/native/soft_hca_verbs.h"
+#include "tools/soft-hca/soft_hca.h"
+
+namespace pollgap {
+namespace {
+
+// A machine that is busy makes anything late. Nothing may ever be early, and of so many tries one
+// has to be in time.
+constexpr int kTries = 10;
+
+uint64_t counter(const std::string& name) {
+  const std::string all = soft_hca::control("counters");
+  const size_t at = all.find("\n" + name + "=");
+  if (at == std::string::npos) {
+    ADD_FAILURE() << "no counter " << name;
+    return 0;
+  }
+  return std::stoull(all.substr(at + name.size() + 2));
+}
+
+class Faults : public SoftHca {
+ protected:
+  void TearDown() override {
+    EXPECT_EQ(soft_hca::control("clear"), "ok");
+    SoftHca::TearDown();
+  }
+  // Returns the answer, which must be good.
+  std::string inject(const std::string& command) {
+    std::string answer = soft_hca::control(command);
+    EXPECT_EQ(answer.rfind("ok", 0), 0U) << command << ": " << answer;
+    return answer;
+  }
+  std::string of(const Pair& pair) const { return " qp=" + std::to_string(pair->qp_num); }
+
+  // From the post of a write to its completion.
+  uint64_t time_of_write(ibv_wc_status expected = IBV_WC_SUCCESS) {
+    const uint64_t before = now_ns();
+    EXPECT_EQ(post_send(left.get(), write(1, 0, 64, 8)), 0);
+    EXPECT_EQ(wait_for(cq.get(), 1)[0].status, expected);
+    return now_ns() - before;
+  }
+  static void expect_close(uint64_t time_ns, uint64_t expected_ns, uint64_t tolerance_ns) {
+    EXPECT_GE(time_ns, expected_ns);
+    EXPECT_LE(time_ns, expected_ns + tolerance_ns);
+  }
+};
+
+TEST_F(Faults, ACqeHeldBackArrivesWithin200MicrosecondsOfItsTime) {
+  make_connection();
+  uint64_t best = std::numeric_limits<uint64_t>::max();
+  for (int i = 0; i < kTries; ++i) {
+    inject("delay by=20ms count=1" + of(left));
+    const uint64_t took = time_of_write();
+    ASSERT_GE(took, 20 * kMillisecond);
+    best = std::min(best, took - 20 * kMillisecond);
+    inject("clear");
+  }
+  std::printf("held back by 20 ms: %llu ns late at best\n", static_cast<unsigned long long>(best));
+  EXPECT_LE(best, 200'000U);
+}
+
+TEST_F(Faults, ADroppedPacketComesAfterTheTimeout) {
+  make_connection();
+  const uint64_t timeout = uint64_t{4096} << 14;  // 67.1 ms
+  const uint64_t timeouts = counter("local_ack_timeout_err");
+  uint64_t best = std::numeric_limits<uint64_t>::max();
+  for (int i = 0; i < kTries; ++i) {
+    inject("drop count=1" + of(left));
+    const uint64_t took = time_of_write();
+    ASSERT_GE(took, timeout);
+    best = std::min(best, took - timeout);
+    inject("clear");
+  }
+  EXPECT_EQ(counter("local_ack_timeout_err"), timeouts + kTries);
+  std::printf("dropped packet: %llu ns past its timeout at best\n",
+              static_cast<unsigned long long>(best));
+  EXPECT_LE(best, 2 * kMillisecond);
+}
+
+TEST_F(Faults, EightTriesAndThenTheRetriesAreExceeded) {
+  make_connection();
+  const uint64_t timeouts = counter("local_ack_timeout_err");
+  const uint64_t discards = counter("port_xmit_discards");
+  inject("drop" + of(left));
+  const uint64_t took = time_of_write(IBV_WC_RETRY_EXC_ERR);
+  expect_close(took, 8 * (uint64_t{4096} << 14), 200 * kMillisecond);
+  EXPECT_EQ(counter("local_ack_timeout_err"), timeouts + 8);
+  EXPECT_EQ(counter("port_xmit_discards"), discards + 8);
+}
+
+TEST_F(Faults, ReceiverNotReadyWaitsFollowTheTable) {
+  struct Row {
+    uint8_t code;
+    uint64_t wait_ns;
+  };
+  make_connection();
+  for (const Row& row : {Row{1, 10'000}, Row{7, 120'000}, Row{12, 640'000}, Row{14, 1'280'000},
+                         Row{18, 5'120'000}, Row{22, 20'480'000}, Row{27, 122'880'000}}) {
+    ibv_qp_attr attributes{};
+    attributes.min_rnr_timer = row.code;
+    ASSERT_EQ(ibv_modify_qp(right.get(), &attributes, IBV_QP_MIN_RNR_TIMER), 0);
+    uint64_t best = std::numeric_limits<uint64_t>::max();
+    for (int i = 0; i < kTries; ++i) {
+      ASSERT_EQ(post_receive(right.get(), 1, buffer->sge(64, 8)), 0);
+      const std::string answer = inject("rnr for=10s" + of(right));
+      const uint64_t naks = counter("rnr_nak_retry_err");
+      const uint64_t refused = counter("out_of_buffer");
+      const uint64_t before = now_ns();
+      ASSERT_EQ(post_send(left.get(), {IBV_WR_SEND, 2, buffer->sge(0, 8)}), 0);
+      while (counter("rnr_nak_retry_err") == naks && now_ns() < before + 10 * kSecond) {
+      }
+      inject("clear");
+      wait_for(cq.get(), 2);
+      const uint64_t took = now_ns() - before;
+      const uint64_t waits = counter("rnr_nak_retry_err") - naks;
+      ASSERT_EQ(counter("out_of_buffer") - refused, waits);
+      ASSERT_GE(took, waits * row.wait_ns) << "code " << int{row.code};
+      best = std::min(best, took - waits * row.wait_ns);
+    }
+    EXPECT_LE(best, 2 * kMillisecond) << "code " << int{row.code};
+  }
+}
+
+// In a stream the responder notices a gap, and the requester need not wait for its timer.
+TEST_F(Faults, ALossInAStreamIsNoticedAsAGap) {
+  make_connection();
+  const uint64_t gaps = counter("out_of_sequence");
+  const uint64_t naks = counter("packet_seq_err");
+  soft_hca::set_completion_delay(5 * kMillisecond);  // so that all are sent together
+  inject("drop every=4 count=1" + of(left));
+  const uint64_t before = now_ns();
+  for (uint64_t id = 0; id < 10; ++id) {
+    buffer->bytes[id] = static_cast<uint8_t>(200 + id);
+    ASSERT_EQ(post_send(left.get(), write(id, id, 1000 + id, 1)), 0);
+  }
+  uint64_t next = 0;
+  for (const ibv_wc& completion : wait_for(cq.get(), 10)) {
+    EXPECT_EQ(completion.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(completion.wr_id, next++);
+  }
+  EXPECT_LT(now_ns() - before, uint64_t{4096} << 14) << "no timeout";
+  EXPECT_EQ(std::memcmp(&buffer->bytes[0], &buffer->bytes[1000], 10), 0);
+  EXPECT_EQ(counter("out_of_sequence"), gaps + 1);
+  EXPECT_EQ(counter("packet_seq_err"), naks + 1);
+}
+
+// The operation was done, its answer was lost: it must not be done again.
+TEST_F(Faults, ALostAnswerDoesNotRepeatAnAtomicOperation) {
+  PairOptions options;
+  options.timeout = 10;
+  options.access = kAllRemote | IBV_ACCESS_REMOTE_ATOMIC;
+  make_connection(options);
+  Buffer memory(pd.get(), 4096, kAllRemote | IBV_ACCESS_REMOTE_ATOMIC);
+  const uint64_t duplicates = counter("duplicate_request");
+  for (uint64_t i = 0; i < 20; ++i) {
+    inject("drop-response count=1" + of(right));
+    ibv_sge sge = memory.sge(8, 8);
+    ibv_send_wr request{};
+    ibv_send_wr* bad = nullptr;
+    request.sg_list = &sge;
+    request.num_sge = 1;
+    request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+    request.send_flags = IBV_SEND_SIGNALED;
+    request.wr.atomic.remote_addr = reinterpret_cast<uint64_t>(memory.bytes.data());
+    request.wr.atomic.rkey = memory.region->rkey;
+    request.wr.atomic.compare_add = 1;
+    ASSERT_EQ(ibv_post_send(left.get(), &request, &bad), 0);
+    ASSERT_EQ(wait_for(cq.get(), 1)[0].status, IBV_WC_SUCCESS);
+    uint64_t old = 0;
+    std::memcpy(&old, &memory.bytes[8], sizeof(old));
+    ASSERT_EQ(old, i);
+    inject("clear");
+  }
+  EXPECT_GE(counter("duplicate_request"), duplicates + 20);
+}
+
+// A read's response is missing when the acknowledgement of the write behind it comes.
+TEST_F(Faults, AMissingReadResponseIsAnImpliedNak) {
+  make_connection();
+  const uint64_t implied = counter("implied_nak_seq_err");
+  std::memset(&buffer->bytes[200'000], 0x5a, 5000);
+  soft_hca::set_completion_delay(5 * kMillisecond);
+  inject("drop-response count=1" + of(right));
+  Send read = write(1, 0, 200'000, 5000);
+  read.opcode = IBV_WR_RDMA_READ;
+  ASSERT_EQ(post_send(left.get(), read), 0);
+  ASSERT_EQ(post_send(left.get(), write(2, 300'000, 300'100, 8)), 0);
+  const std::vector<ibv_wc> got = wait_for(cq.get(), 2);
+  EXPECT_EQ(got[0].wr_id, 1U);
+  EXPECT_EQ(got[1].wr_id, 2U);
+  EXPECT_EQ(std::memcmp(&buffer->bytes[0], &buffer->bytes[200'000], 5000), 0);
+  EXPECT_EQ(counter("implied_nak_seq_err"), implied + 1);
+}
+
+TEST_F(Faults, AHeldQueuePairDoesNotHoldAnotherOnTheSameCq) {
+  make_connection();
+  Pair other_left = make_pair_end(pd.get(), cq.get(), cq.get(), {});
+  Pair other_right = make_pair_end(pd.get(), cq.get(), cq.get(), {});
+  connect(other_left.get(), other_right.get());
+  inject("hold for=600s" + of(left));
+  ASSERT_EQ(post_send(left.get(), write(1, 0, 64, 8)), 0);
+  ASSERT_EQ(post_send(left.get(), write(2, 0, 64, 8)), 0);
+  for (uint64_t id = 3; id < 6; ++id) {
+    ASSERT_EQ(post_send(other_left.get(), write(id, 0, 64, 8)), 0);
+    ASSERT_EQ(wait_for(cq.get(), 1)[0].wr_id, id);
+  }
+  expect_silence(cq.get(), 2 * kMillisecond);
+  inject("clear");
+  const std::vector<ibv_wc> got = wait_for(cq.get(), 2);
+  EXPECT_EQ(got[0].wr_id, 1U);
+  EXPECT_EQ(got[1].wr_id, 2U);
+}
+
+TEST_F(Faults, EveryThirdCqeIsLateAndOrderIsKept) {
+  make_connection();
+  inject("delay by=10ms every=3" + of(left));
+  for (uint64_t id = 1; id <= 9; ++id) {
+    const uint64_t before = now_ns();
+    ASSERT_EQ(post_send(left.get(), write(id, 0, 64, 8)), 0);
+    ASSERT_EQ(wait_for(cq.get(), 1)[0].wr_id, id);
+    if (id % 3 == 0) {
+      EXPECT_GE(now_ns() - before, 10 * kMillisecond) << id;
+    }
+  }
+  for (uint64_t id = 1; id <= 30; ++id) ASSERT_EQ(post_send(left.get(), write(id, 0, 64, 8)), 0);
+  uint64_t next = 1;
+  for (const ibv_wc& completion : wait_for(cq.get(), 30)) ASSERT_EQ(completion.wr_id, next++);
+}
+
+TEST_F(Faults, AResetQueuePairsHeldCqesAreForgotten) {
+  make_connection();
+  inject("hold for=50ms" + of(left));
+  ASSERT_EQ(post_send(left.get(), write(1, 0, 64, 8)), 0);
+  let_the_adapter_look();
+  ASSERT_EQ(move_to(left.get(), IBV_QPS_RESET), 0);
+  expect_silence(cq.get(), 80 * kMillisecond);
+}
+
+TEST_F(Faults, NothingMovesWhileThePortIsPaused) {
+  make_connection();
+  inject("pause for=30ms");
+  const uint64_t took = time_of_write();
+  EXPECT_GE(took, 29 * kMillisecond) << "the pause had begun just before";
+  EXPECT_GT(counter("port_xmit_wait"), 0U);
+}
+
+TEST_F(Faults, ASlowAdapterBeginsLate) {
+  make_connection();
+  inject("slow by=5ms for=10s");
+  for (int i = 0; i < 5; ++i) EXPECT_GE(time_of_write(), 5 * kMillisecond);
+}
+
+TEST_F(Faults, AnErrorCompletionOfAnySyndromeComesBeforeTheFlush) {
+  struct Row {
+    const char* syndrome;
+    ibv_wc_status status;
+  };
+  for (const Row& row : {Row{"0x01", IBV_WC_LOC_LEN_ERR}, Row{"0x02", IBV_WC_LOC_QP_OP_ERR},
+                         Row{"0x04", IBV_WC_LOC_PROT_ERR}, Row{"0x10", IBV_WC_BAD_RESP_ERR},
+                         Row{"0x11", IBV_WC_LOC_ACCESS_ERR}, Row{"0x12", IBV_WC_REM_INV_REQ_ERR},
+                         Row{"0x13", IBV_WC_REM_ACCESS_ERR}, Row{"0x14", IBV_WC_REM_OP_ERR},
+                         Row{"0x15", IBV_WC_RETRY_EXC_ERR}, Row{"0x16", IBV_WC_RNR_RETRY_EXC_ERR},
+                         Row{"0x22", IBV_WC_REM_ABORT_ERR}}) {
+    left.reset();
+    right.reset();
+    cq.reset();
+    make_connection();
+    soft_hca::set_completion_delay(10 * kSecond);
+    for (uint64_t id = 0; id < 3; ++id) {
+      ASSERT_EQ(post_send(left.get(), write(id, 0, 64, 8)), 0);
+    }
+    inject("fail vendor=0x33 syndrome=" + std::string(row.syndrome) + of(left));
+    const std::vector<ibv_wc> got = wait_for(cq.get(), 3);
+    EXPECT_EQ(got[0].status, row.status) << row.syndrome;
+    EXPECT_EQ(got[0].vendor_err, 0x33U);
+    EXPECT_EQ(got[1].status, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(got[2].status, IBV_WC_WR_FLUSH_ERR);
+    soft_hca::set_completion_delay(0);
+  }
+}
+
+class FaultEvents : public Faults {
+ protected:
+  ibv_async_event take_event() {
+    pollfd descriptor{context->async_fd, POLLIN, 0};
+    EXPECT_EQ(::poll(&descriptor, 1, 5000), 1) << "no asynchronous event";
+    ibv_async_event event{};
+    EXPECT_EQ(ibv_get_async_event(context.get(), &event), 0);
+    ibv_ack_async_event(&event);
+    return event;
+  }
+};
+
+TEST_F(FaultEvents, AFatalErrorIsTold) {
+  make_connection();
+  inject("fatal" + of(left));
+  const ibv_async_event event = take_event();
+  EXPECT_EQ(event.event_type, IBV_EVENT_QP_FATAL);
+  EXPECT_EQ(event.element.qp, left.get());
+  EXPECT_EQ(state_of(left.get()), IBV_QPS_ERR);
+}
+
+// The CQ's number is in its queue pairs' lines of the list.
+TEST_F(FaultEvents, AnOverrunFailsTheCqAndThenItsQueuePairs) {
+  make_connection();
+  const std::string list = soft_hca::control("list");
+  const size_t at = list.find("send_cq=");
+  ASSERT_NE(at, std::string::npos) << list;
+  const std::string number = std::to_string(std::stoul(list.substr(at + 8)));
+  inject("overrun cq=" + number);
+  ibv_async_event event = take_event();
+  EXPECT_EQ(event.event_type, IBV_EVENT_CQ_ERR);
+  EXPECT_EQ(event.element.cq, cq.get());
+  for (int i = 0; i < 2; ++i) {
+    event = take_event();
+    EXPECT_EQ(event.event_type, IBV_EVENT_QP_FATAL);
+  }
+  EXPECT_EQ(state_of(left.get()), IBV_QPS_ERR);
+  EXPECT_EQ(state_of(right.get()), IBV_QPS_ERR);
+  EXPECT_EQ(soft_hca::control("overrun cq=" + number).rfind("error", 0), 0U) << "it has failed";
+}
+
+TEST_F(Faults, ACommandThatMakesNoSenseIsRefused) {
+  make_connection();
+  for (const char* command : {"",
+                              "nonsense",
+                              "hold",
+                              "hold for=20",
+                              "hold for=-1ms",
+                              "hold for=20ms qp=1",
+                              "hold for=20ms cq=99999",
+                              "hold for=20ms every=2",
+                              "delay for=1s",
+                              "delay by=1ms every=0",
+                              "drop qp=",
+                              "drop qp=0x",
+                              "drop count=99999999999999999999",
+                              "pause",
+                              "pause for=1s qp=2",
+                              "slow for=1s",
+                              "fail",
+                              "fail qp=77",
+                              "fail qp=1 syndrome=0x100",
+                              "overrun",
+                              "fatal qp=3",
+                              "clear id=12345",
+                              "list all=1",
+                              "counters x",
+                              "drop every=2 every=3",
+                              "drop =3"}) {
+    EXPECT_EQ(soft_hca::control(command).rfind("error", 0), 0U) << command;
+  }
+  const std::string list = soft_hca::control("list");
+  EXPECT_EQ(list.find("fault="), std::string::npos) << list;
+  for (int i = 0; i < 64; ++i) inject("drop every=1000000");
+  EXPECT_EQ(soft_hca::control("drop").rfind("error", 0), 0U) << "there are too many";
+}
+
+}  // namespace
+}  // namespace pollgap
