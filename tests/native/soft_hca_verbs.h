@@ -72,6 +72,7 @@ struct PairOptions {
   uint8_t timeout = 14;
   uint8_t retry_count = 7;
   uint8_t rnr_retry = 7;
+  uint32_t psn = 0x123456;
   unsigned access = kAllRemote;
 };
 
@@ -94,12 +95,12 @@ inline int to_init(ibv_qp* qp, const PairOptions& options) {
                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
-inline int to_ready_to_receive(ibv_qp* qp, uint32_t peer) {
+inline int to_ready_to_receive(ibv_qp* qp, uint32_t peer, const PairOptions& options = {}) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
   attributes.path_mtu = IBV_MTU_1024;
   attributes.dest_qp_num = peer;
-  attributes.rq_psn = 0x123456;
+  attributes.rq_psn = options.psn;
   attributes.max_dest_rd_atomic = 1;
   attributes.min_rnr_timer = 12;  // 0.64 ms
   attributes.ah_attr.port_num = 1;
@@ -115,7 +116,7 @@ inline int to_ready_to_send(ibv_qp* qp, const PairOptions& options) {
   attributes.timeout = options.timeout;
   attributes.retry_cnt = options.retry_count;
   attributes.rnr_retry = options.rnr_retry;
-  attributes.sq_psn = 0x123456;
+  attributes.sq_psn = options.psn;
   attributes.max_rd_atomic = 1;
   return ibv_modify_qp(qp, &attributes,
                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
@@ -138,8 +139,8 @@ inline ibv_qp_state state_of(ibv_qp* qp) {
 inline void connect(ibv_qp* one, ibv_qp* other, const PairOptions& options = {}) {
   ASSERT_EQ(to_init(one, options), 0);
   ASSERT_EQ(to_init(other, options), 0);
-  ASSERT_EQ(to_ready_to_receive(one, other->qp_num), 0);
-  ASSERT_EQ(to_ready_to_receive(other, one->qp_num), 0);
+  ASSERT_EQ(to_ready_to_receive(one, other->qp_num, options), 0);
+  ASSERT_EQ(to_ready_to_receive(other, one->qp_num, options), 0);
   ASSERT_EQ(to_ready_to_send(one, options), 0);
   ASSERT_EQ(to_ready_to_send(other, options), 0);
 }

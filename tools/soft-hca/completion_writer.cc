@@ -55,8 +55,10 @@ void CompletionWriter::write(CompletionQueue* queue, const QueuePair& qp, const 
   const uint64_t now = now_ns();
   uint32_t fault = 0;
   uint64_t release = faults_->release_ns(qp.number(), queue->number(), now, &fault);
-  if (queue->has_held()) release = std::max(release, queue->last_release_ns(qp.number()));
-  if (release > now) {
+  // Behind one that is held it must wait, even if that is due already.
+  const uint64_t before = queue->has_held() ? queue->last_release_ns(qp.number()) : 0;
+  release = std::max(release, before);
+  if (release > now || before != 0) {
     queue->hold({cqe, opcode, solicited, qp.number(), fault, now, release});
     return;
   }
@@ -144,8 +146,14 @@ uint64_t CompletionWriter::held_until_ns(const QueuePair& qp) const {
   return until;
 }
 
+bool CompletionWriter::has_held(const QueuePair& qp) {
+  const QueuePair::Config& config = qp.config();
+  return config.send_cq->last_release_ns(qp.number()) != 0 ||
+         config.receive_cq->last_release_ns(qp.number()) != 0;
+}
+
 uint32_t CompletionWriter::flush(QueuePair* qp) {
-  if (held_until_ns(*qp) > now_ns()) return 0;
+  if (held_until_ns(*qp) > now_ns() || has_held(*qp)) return 0;
   const WorkError error = qp->take_pending_error();
   const uint32_t written = flush_sends(qp, error) + flush_receives(qp, error);
   qp->doorbells.clear();

@@ -36,6 +36,7 @@ class CompletionWriter {
   uint64_t held_until_ns(const QueuePair& qp) const;
 
  private:
+  static bool has_held(const QueuePair& qp);
   void write(CompletionQueue* queue, const QueuePair& qp, const mlx5_cqe64& cqe, uint8_t opcode,
              bool solicited);
   uint32_t flush_sends(QueuePair* qp, const WorkError& error);
