@@ -152,8 +152,8 @@ bool CompletionWriter::has_held(const QueuePair& qp) {
          config.receive_cq->last_release_ns(qp.number()) != 0;
 }
 
-uint32_t CompletionWriter::flush(QueuePair* qp) {
-  if (held_until_ns(*qp) > now_ns() || has_held(*qp)) return 0;
+uint32_t CompletionWriter::flush(QueuePair* qp, uint64_t time_ns) {
+  if (held_until_ns(*qp) > time_ns || has_held(*qp)) return 0;
   const WorkError error = qp->take_pending_error();
   const uint32_t written = flush_sends(qp, error) + flush_receives(qp, error);
   qp->doorbells.clear();

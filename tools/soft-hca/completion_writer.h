@@ -25,9 +25,10 @@ class CompletionWriter {
   void receive_done(const QueuePair& qp, uint8_t opcode, const Packet& packet, uint32_t bytes);
 
   // Ends every unfinished request of `qp`, which is in the error state: its pending error first, if
-  // there is one, then flush errors, sends before receives; unless its CQEs are held. The caller
-  // publishes the CQs. Returns the number of CQEs.
-  uint32_t flush(QueuePair* qp);
+  // there is one, then flush errors, sends before receives; unless its CQEs are held at
+  // time_ns, the round's, so that one end of a hold lets all go. The caller publishes the CQs.
+  // Returns the number of CQEs.
+  uint32_t flush(QueuePair* qp, uint64_t time_ns);
 
   // How many CQEs flush() would write now.
   static uint32_t count_unfinished(const QueuePair& qp);

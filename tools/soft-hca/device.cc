@@ -158,7 +158,7 @@ int64_t Device::fail(uint32_t queue_pair_number, uint8_t syndrome, uint8_t vendo
   requester_.abandon(queue_pair);
   queue_pair->fail(error);
   const uint32_t unfinished = CompletionWriter::count_unfinished(*queue_pair);
-  completions_.flush(queue_pair);
+  completions_.flush(queue_pair, now_ns());
   queue_pair->config().send_cq->publish();
   queue_pair->config().receive_cq->publish();
   return unfinished;
@@ -195,7 +195,7 @@ void Device::fail_users_of(const CompletionQueue& queue) {
 bool Device::serve(QueuePair* queue_pair, uint64_t time_ns) {
   const ibv_qp_state state = queue_pair->state();
   if (state == IBV_QPS_ERR) {
-    if (completions_.flush(queue_pair) != 0) return true;
+    if (completions_.flush(queue_pair, time_ns) != 0) return true;
     const uint64_t held = completions_.held_until_ns(*queue_pair);
     if (held > time_ns) note_due(held);
     return false;

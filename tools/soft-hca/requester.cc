@@ -79,7 +79,7 @@ void Requester::fail(QueuePair* qp, const WorkError& error) {
   if (qp->state() == IBV_QPS_ERR) return;
   abandon(qp);
   qp->fail(error);
-  completions_->flush(qp);
+  completions_->flush(qp, now_ns());
 }
 
 // The error that the request at hand would end with.
@@ -379,7 +379,8 @@ void Requester::take_nak(QueuePair* qp, const Packet& packet, uint64_t now_ns) {
       if (qp->attempts.receiver_not_ready != kRetryForEver) --qp->attempts.receiver_not_ready;
       go_back(qp, packet.psn);
       qp->receiver_not_ready = true;
-      timers_->start(qp, now_ns + uint64_t{kRnrTimer[packet.rnr_timer & 31]} * 10'000);
+      // From now, not from when the round began: never too short.
+      timers_->start(qp, soft_hca::now_ns() + uint64_t{kRnrTimer[packet.rnr_timer & 31]} * 10'000);
       return;
     case Nak::sequence_error:
       counters_->add(Counter::packet_seq_err);

@@ -58,7 +58,7 @@ void Responder::refuse(const Packet& packet, Nak why) {
 void Responder::fail_receive(const WorkError& error) {
   requester_->abandon(qp_);
   qp_->fail(error);
-  completions_->flush(qp_);
+  completions_->flush(qp_, now_ns_);
 }
 
 // A request that may not be: both ends go to the error state; the responder, which has no work
