@@ -293,30 +293,40 @@ static __always_inline void forget_outstanding(struct cq_state *cq) {
   cq->outstanding = 0;
 }
 
-/* One send of `qp_num` has completed, or, after an error, all that the QP had outstanding. */
-static __always_inline void settle(struct cq_state *cq, const struct wc_head *wc) {
-  u32 qp_num = wc->qp_num;
-  bool all = wc->status != 0;
-  struct qp_state *qp = bpf_map_lookup_elem(&qps, &qp_num);
+/*
+ * One send has completed, or, after an error, all that its QP had outstanding. Not static: the
+ * verifier then looks at it once, not at each turn of a loop around it.
+ */
+__noinline int settle(u64 cq_address, const struct wc_head *wc) {
+  struct cq_state *cq = bpf_map_lookup_elem(&cqs, &cq_address);
+  struct qp_state *qp;
+  u32 qp_num;
   s64 count;
-  if (!cq || !qp || qp->forgotten != cq->forgotten) return;
-  if (qp->count == QP_FIRST_IN_FLIGHT && !all && wc->wr_id != qp->first_wr_id) return;
+  bool all;
+  if (!cq || !wc) return 0;
+  qp_num = wc->qp_num;
+  all = wc->status != 0;
+  qp = bpf_map_lookup_elem(&qps, &qp_num);
+  if (!qp || qp->forgotten != cq->forgotten) return 0;
+  if (qp->count == QP_FIRST_IN_FLIGHT && !all && wc->wr_id != qp->first_wr_id) return 0;
   qp->count = QP_COUNTED;
-  if (qp->outstanding <= 0) return;
+  if (qp->outstanding <= 0) return 0;
   count = all ? qp->outstanding : 1;
   __sync_fetch_and_add(&qp->outstanding, -count);
   __sync_fetch_and_add(&cq->outstanding, -count);
+  return 0;
 }
 
 struct wc_context {
-  u64 wc;
-  struct cq_state *cq;
+  u64 wc, cq;
   struct wc_head first; /* error that is not a flush, else first flush */
   u32 errors, flushes, looked_at;
 };
 
-static long read_completion(u64 index, struct wc_context *context) {
+/* 1: nothing can be read there. Not static either. */
+__noinline int look_at(u64 index, struct wc_context *context) {
   struct wc_head wc;
+  if (!context) return 1;
   if (bpf_probe_read_user(&wc, sizeof(wc), (void *)(context->wc + index * IBV_WC_BYTES))) return 1;
   context->looked_at++;
   if (wc.status == 0) {
@@ -332,11 +342,15 @@ static long read_completion(u64 index, struct wc_context *context) {
   return 0;
 }
 
+static long read_completion(u64 index, struct wc_context *context) {
+  return look_at(index, context) != 0;
+}
+
 /* Reads the completions that a poll returned: errors, and which sends are outstanding no more. */
 static __always_inline u32 read_completions(const struct thread_state *thread, struct cq_state *cq,
                                             u64 now, u32 count) {
   struct ev_wc_error *record;
-  struct wc_context context = {.wc = thread->poll_wc, .cq = cq};
+  struct wc_context context = {.wc = thread->poll_wc, .cq = thread->poll_cq};
   bpf_loop(count < WCS_LOOKED_AT ? count : WCS_LOOKED_AT, read_completion, &context, 0);
   if (count > context.looked_at && cq) forget_outstanding(cq);
   if (context.errors == 0) return 0;
