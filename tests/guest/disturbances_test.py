@@ -17,8 +17,10 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(HERE))
-import session  # noqa: E402  (found through the line above)
+sys.path[:0] = [os.path.dirname(HERE), os.path.join(HERE, "../accuracy")]
+import intervals  # noqa: E402  (found through the line above)
+import judge  # noqa: E402
+import session  # noqa: E402
 
 POLLED = max(os.sched_getaffinity(0))
 OTHERS = os.sched_getaffinity(0) - {POLLED}
@@ -88,31 +90,12 @@ def listening(port):
                    for line in table.readlines()[1:])
 
 
-def matches(detail, wanted):
-    return all(matches(detail.get(key, {}), value) if isinstance(value, dict)
-               else detail.get(key) == value for key, value in wanted.items())
-
-
 def explained(report, injected):
     """Nanoseconds of the injected cause, with its culprit, in the ledgers around it."""
-    total = 0
-    for gap in report["gaps"]:
-        for segment in gap["segments"]:
-            start = gap["start_mono_ns"] + segment["offset_ns"]
-            end = start + segment["duration_ns"]
-            if segment["cause"] == injected.cause and matches(segment["detail"], injected.detail):
-                total += max(0, min(end, injected.end + LENGTH_NS // 10) -
-                             max(start, injected.start - LENGTH_NS // 10))
-    return total
-
-
-def exact(gap):
-    at = 0
-    for segment in gap["segments"]:
-        if segment["offset_ns"] != at or segment["duration_ns"] <= 0:
-            return False
-        at += segment["duration_ns"]
-    return at == gap["duration_ns"]
+    window = (injected.start - LENGTH_NS // 10, injected.end + LENGTH_NS // 10)
+    return intervals.covered(window, [part for gap in report["gaps"]
+                                      for part, detail in judge.segment_spans(gap, injected.cause)
+                                      if judge.names(detail, injected.detail)])
 
 
 def start(command, cpus):
@@ -172,8 +155,8 @@ def main():
         print(f"{'ok' if right == len(occurrences) else 'FAILED':<8}{name}: {right} of "
               f"{len(occurrences)} named with a duration within 10 %; median error "
               f"{100 * statistics.median(errors):.1f} %, largest {100 * max(errors):.1f} %")
-    if not all(exact(gap) for gap in report["gaps"]):
-        print("FAILED  a ledger is not exact")
+    if inexact := list(judge.ledger_findings(report)):
+        print(f"FAILED  a ledger is not exact: {inexact[0].text}")
         failures += 1
     if statuses != [0, 0]:
         print(f"FAILED  the program ended with {statuses}:\n{client.text()}\n{server.text()}")

@@ -2,7 +2,6 @@
 // Timers and injected faults: what a program sees of each, and what the counters say.
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
-#include <poll.h>
 
 #include <algorithm>
 #include <array>
@@ -291,40 +290,28 @@ TEST_F(Faults, AnErrorCompletionOfAnySyndromeComesBeforeTheFlush) {
   }
 }
 
-class FaultEvents : public Faults {
- protected:
-  ibv_async_event take_event() {
-    pollfd descriptor{context->async_fd, POLLIN, 0};
-    EXPECT_EQ(::poll(&descriptor, 1, 5000), 1) << "no asynchronous event";
-    ibv_async_event event{};
-    EXPECT_EQ(ibv_get_async_event(context.get(), &event), 0);
-    ibv_ack_async_event(&event);
-    return event;
-  }
-};
-
-TEST_F(FaultEvents, AFatalErrorIsTold) {
+TEST_F(Faults, AFatalErrorIsTold) {
   make_connection();
   inject("fatal" + of(left));
-  const ibv_async_event event = take_event();
+  const ibv_async_event event = take_async_event();
   EXPECT_EQ(event.event_type, IBV_EVENT_QP_FATAL);
   EXPECT_EQ(event.element.qp, left.get());
   EXPECT_EQ(state_of(left.get()), IBV_QPS_ERR);
 }
 
 // The CQ's number is in its queue pairs' lines of the list.
-TEST_F(FaultEvents, AnOverrunFailsTheCqAndThenItsQueuePairs) {
+TEST_F(Faults, AnOverrunFailsTheCqAndThenItsQueuePairs) {
   make_connection();
   const std::string list = soft_hca::control("list");
   const size_t at = list.find("send_cq=");
   ASSERT_NE(at, std::string::npos) << list;
   const std::string number = std::to_string(std::stoul(list.substr(at + 8)));
   inject("overrun cq=" + number);
-  ibv_async_event event = take_event();
+  ibv_async_event event = take_async_event();
   EXPECT_EQ(event.event_type, IBV_EVENT_CQ_ERR);
   EXPECT_EQ(event.element.cq, cq.get());
   for (int i = 0; i < 2; ++i) {
-    event = take_event();
+    event = take_async_event();
     EXPECT_EQ(event.event_type, IBV_EVENT_QP_FATAL);
   }
   EXPECT_EQ(state_of(left.get()), IBV_QPS_ERR);

@@ -64,14 +64,6 @@ class SharedReceiveTest : public SoftHca {
     ASSERT_NE(receivers.back(), nullptr);
     connect(senders.back().get(), receivers.back().get());
   }
-  ibv_async_event take_async_event() {
-    pollfd descriptor{context->async_fd, POLLIN, 0};
-    EXPECT_EQ(::poll(&descriptor, 1, 5000), 1) << "no asynchronous event";
-    ibv_async_event event{};
-    EXPECT_EQ(ibv_get_async_event(context.get(), &event), 0);
-    ibv_ack_async_event(&event);
-    return event;
-  }
 
   SharedReceives srq;
   std::vector<Pair> senders;

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
+#include <poll.h>
 
 #include <cerrno>
 #include <cstring>
@@ -236,6 +237,15 @@ class SoftHca : public testing::Test {
   Send write(uint64_t id, size_t from, size_t to, uint32_t length) const {
     return {IBV_WR_RDMA_WRITE,   id, buffer->sge(from, length), IBV_SEND_SIGNALED, 0, address(to),
             buffer->region->rkey};
+  }
+
+  ibv_async_event take_async_event() const {
+    pollfd descriptor{context->async_fd, POLLIN, 0};
+    EXPECT_EQ(::poll(&descriptor, 1, 5000), 1) << "no asynchronous event";
+    ibv_async_event event{};
+    EXPECT_EQ(ibv_get_async_event(context.get(), &event), 0);
+    ibv_ack_async_event(&event);
+    return event;
   }
 
   Context context;
