@@ -35,7 +35,7 @@ Device::Device(uint64_t completion_delay_ns)
       responder_(&memory_, &completions_, &counters_, &faults_, &requester_) {
   queue_pairs_.reserve(kMaxQueuePairs);
   completion_queues_.reserve(kMaxCompletionQueues);
-  links_.reserve(2 * kMaxProcesses);
+  links_.reserve(size_t{2} * kMaxProcesses);
   links_.push_back(&own_link_);
   ways_[process_].link = &own_link_;
 }
