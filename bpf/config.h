@@ -67,6 +67,7 @@ struct pg_cpu {
   __u32 softirq_vector;
   __u32 sampled;      /* the agent's sampler ran inside the present hard interrupt */
   __u32 running_tid;  /* the task switched in at slice_ns; 0: the idle task, or not known */
+  __u32 running_lent; /* 1: the fair server lent it the CPU at slice_ns */
   __u32 leaving;      /* of `watched`: threads gone while they waited; kept until the next switch */
   __u32 steal_wanted; /* a stall has ended here since the last reading of the steal clock */
   __u64 steal_ns;     /* that reading; steal_read_ns: when it was; 0: never */

@@ -250,7 +250,6 @@ static __always_inline u64 work_in_progress(u32 tid) {
 static __always_inline void emit_run(struct pg_cpu *state, struct task_struct *task, u32 cpu,
                                      u64 now) {
   struct ev_run *record;
-  struct task_struct___since_6_8 *newer = (void *)task;
   /* After a switch that went unseen, whose stretch this was is not known. */
   if (!state->slice_ns || state->slice_ns > now) return;
   if (state->running_tid && state->running_tid != (u32)task->pid) return;
@@ -261,12 +260,20 @@ static __always_inline void emit_run(struct pg_cpu *state, struct task_struct *t
   take_waker(record->task.tid, state->slice_ns, &record->waker);
   record->work_function =
       record->task.flags & EV_TASK_WQ_WORKER ? work_in_progress(record->task.tid) : 0;
-  record->fair_server = 0;
-  if (bpf_core_field_exists(newer->dl_server)) {
-    record->fair_server = BPF_CORE_READ(newer, dl_server) != 0 && record->task.priority >= 100;
-  }
+  record->fair_server = state->running_lent;
   record->reserved = 0;
   submit(record);
+}
+
+/*
+ * Whether the fair server lends `next` the CPU. The task has its server from when it is picked
+ * until another is, which is before sched_switch is traced (put_prev_set_next_task(), sched.h): so
+ * it is asked when it gets the CPU.
+ */
+static __always_inline u32 lent(struct task_struct *next) {
+  struct task_struct___since_6_8 *newer = (void *)next;
+  if (!bpf_core_field_exists(newer->dl_server)) return 0;
+  return BPF_CORE_READ(newer, dl_server) != 0 && BPF_CORE_READ(next, prio) >= 100;
 }
 
 SEC("tp_btf/sched_switch")
@@ -290,6 +297,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
   if (in) thread_in(in, next, cpu, now);
   state->slice_ns = now;
   state->running_tid = next->pid;
+  state->running_lent = lent(next);
   leaving = state->leaving;
   if (leaving) {
     __sync_fetch_and_add(&state->leaving, -leaving);

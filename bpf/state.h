@@ -163,6 +163,7 @@ static __always_inline void watch(struct pg_cpu *state, u32 cpu, u64 now) {
   if (__sync_fetch_and_add(&state->watched, 1) == 0) {
     state->slice_ns = now;
     state->running_tid = 0;
+    state->running_lent = 0;
     state->steal_read_ns = 0;
   }
   watched_words[(cpu / 64) & (PG_MAX_CPUS / 64 - 1)] |= 1ull << (cpu & 63);

@@ -256,13 +256,16 @@ class RealTimeThrottling final : public Disturbance {
   static constexpr const char* taker_comm = "pg-rt-taker";
   static constexpr uint64_t least_turn_ns = 300 * ns_per_us;
   static constexpr uint64_t interrupted_ns = 100 * ns_per_us;
+  // A period of the fair server's that began before the group's limit was in force may still end in
+  // its turn.
+  static constexpr uint64_t fair_server_period_ns = 1000 * ns_per_ms;
 
   Status prepare_group() {
     Result<std::unique_ptr<CpuCgroup>> made = CpuCgroup::create(group_name(index()));
     if (!made) return made.error();
-    // The parent's share is usually 95 %, and no group's may be more: then the throttlings come
-    // more often than asked for.
-    period_ns_ = std::min(spec().period_ns, spec().length_ns * 20);
+    // Ordinary tasks must get more of the core than the fair server gives them (5 %), or it takes
+    // the core too: then the throttlings come more often than asked for.
+    period_ns_ = std::min(spec().period_ns, spec().length_ns * 10);
     if (Status error = (*made)->set_real_time_quota(period_ns_ - spec().length_ns, period_ns_)) {
       return error;
     }
@@ -283,11 +286,13 @@ class RealTimeThrottling final : public Disturbance {
     }
   }
 
-  // The taker's turns, those of one throttling taken together.
+  // The taker's turns, those of one throttling taken together; by the group only those that cannot
+  // be the fair server's.
   std::vector<Occurrence> throttlings() const {
+    const uint64_t from_ns = begun_ns_ + (by_group_ ? fair_server_period_ns : 0);
     std::vector<Occurrence> times;
     for (const Occurrence& turn : taker_.occurrences()) {
-      if (turn.end_ns - turn.start_ns < least_turn_ns) continue;
+      if (turn.start_ns < from_ns || turn.end_ns - turn.start_ns < least_turn_ns) continue;
       if (!times.empty() && turn.start_ns - times.back().end_ns < period_ns_ / 2) {
         times.back().end_ns = turn.end_ns;
       } else {
@@ -306,8 +311,8 @@ class RealTimeThrottling final : public Disturbance {
 
   // The first time begins, later counts.
   void watch() {
-    if (!begun_) {
-      begun_ = true;
+    if (begun_ns_ == 0) {
+      begun_ns_ = monotonic_ns();
       if (group_) (void)group_->add_thread(poller_->tid());
       taker_.begin({0, 1, 0});
       return;
@@ -324,7 +329,7 @@ class RealTimeThrottling final : public Disturbance {
   int other_cpu_ = 0;
   bool by_group_ = false;
   uint64_t period_ns_ = 0;  // in force
-  bool begun_ = false;
+  uint64_t begun_ns_ = 0;   // 0: not yet
   unsigned watches_ = 0;
   std::string path_;
   std::unique_ptr<CpuCgroup> group_;
