@@ -32,3 +32,12 @@ def covered(interval, intervals):
 
 def uncovered(interval, intervals):
     return length(interval) - covered(interval, intervals)
+
+
+def without(interval, intervals):
+    """The pieces of the interval that the others leave."""
+    pieces, at = [], interval[0]
+    for start, end in union(intersection(interval, other) for other in intervals):
+        pieces.append((at, start))
+        at = end
+    return [piece for piece in (*pieces, (at, interval[1])) if length(piece)]

@@ -5,12 +5,14 @@ Where a hiccup of the machine falls on an injected disturbance, both are in the 
 of the expected cause is compared, not the gap's duration; and what an injector measured on the
 polling thread may be longer than its cause by what other tasks took of it meanwhile.
 """
+import collections
 import dataclasses
 
 import intervals
 
 THRESHOLD_NS = 1_000_000
 REPORTED_FROM_NS = 1_200_000  # every gap at least this long must be in the report
+MARGIN_NS = 500_000  # two disturbances that are no further apart may be in one gap
 
 # A silence is in_poll for the workload, which stamps entry and return, and may be between_polls for
 # the agent, which need not time returns; the two never differ in when they were.
@@ -21,6 +23,9 @@ FAMILY = {
     "late_completion": "late",
     "unpolled_completion": "late",
 }
+
+
+FAMILY_OF_CAUSE = {"late_completion": "late"}  # of the others: silence
 
 
 def tolerance(duration_ns):
@@ -38,23 +43,31 @@ class Finding:
 
 @dataclasses.dataclass
 class Judgement:
-    """Of one injected disturbance: right, wrong, unexplained or missed."""
+    """Of one injected disturbance: right, wrong, unexplained, missed, or short (no gap, and too short
+    for one)."""
     injected: object
     verdict: str
     error_ns: int
     finding: object = None
+    named: str = ""  # the cause that most of its time has in the ledgers
 
 
 def span(gap):
     return gap["start_mono_ns"], gap["start_mono_ns"] + gap["duration_ns"]
 
 
+def segments(gap):
+    """The segments, as (segment, (start, end))."""
+    for segment in gap["segments"]:
+        start = gap["start_mono_ns"] + segment["offset_ns"]
+        yield segment, (start, start + segment["duration_ns"])
+
+
 def segment_spans(gap, cause):
     """The segments of one cause, as ((start, end), detail)."""
-    for segment in gap["segments"]:
+    for segment, part in segments(gap):
         if segment["cause"] == cause:
-            start = gap["start_mono_ns"] + segment["offset_ns"]
-            yield (start, start + segment["duration_ns"]), segment["detail"]
+            yield part, segment["detail"]
 
 
 def describe(gap):
@@ -88,6 +101,13 @@ def names(detail, culprit):
     return True
 
 
+def contradicts(detail, culprit):
+    """Whether a detail names another culprit. A segment too short to tell names none."""
+    if "function" in culprit:
+        return bool(detail.get("user_stack")) and not names(detail, culprit)
+    return any(key in detail for key in culprit) and not names(detail, culprit)
+
+
 def ledger_findings(report):
     """Segments are sorted, disjoint and sum to the gap exactly."""
     for gap in report["gaps"]:
@@ -102,40 +122,56 @@ def ledger_findings(report):
                 yield Finding("ledger", f"segments sum to {at}, not {gap['duration_ns']}", (gap,))
 
 
-def taken_by_others(injected, gaps, pid):
-    """Of the injected time, what tasks that have nothing to do with the workload took, by the ledger:
-    none on a quiet machine."""
+def others_segments(injected, gaps, pid):
+    """What the machine itself took, by the ledger: tasks that have nothing to do with the workload,
+    the hypervisor, the fair server. None on a quiet machine."""
     if injected.cause == "preemption":
-        return 0
-    others = [part for gap in gaps for part, detail in segment_spans(gap, "preemption")
-              if detail.get("task", {}).get("pid") != pid]
-    stolen = [part for gap in gaps for part, _ in segment_spans(gap, "stolen")]
-    return intervals.covered(injected.span, others + stolen)
+        return []
+    return [part for gap in gaps for segment, part in segments(gap)
+            if segment["cause"] in ("stolen", "agent")
+            or segment["cause"] == "preemption" and segment["detail"].get("task", {}).get("pid") != pid
+            or segment["detail"].get("throttle") == "fair_server"]
 
 
-def judge_injected(injected, gaps, pid=None):
-    """Whether the ledgers explain one injected disturbance of the process with that PID."""
+def most_named(gaps, parts):
+    """The cause that most of the parts has in the ledgers; "" where no gap is."""
+    times = collections.Counter()
+    for gap in gaps:
+        for segment, where in segments(gap):
+            times[segment["cause"]] += intervals.covered(where, parts)
+    return max(times, key=times.get, default="")
+
+
+def judge_injected(injected, gaps, pid=None, together=()):
+    """Whether the ledgers explain one injected disturbance of the process with that PID. `together`:
+    all that were injected. What others fall on has a cause of any of them; it is judged where it is
+    alone."""
     allowed = tolerance(intervals.length(injected.span))
     window = (injected.start - allowed, injected.end + allowed)
     touching = [gap for gap in gaps if gap["tid"] == injected.tid
                 and intervals.overlaps(span(gap), window)]
+    meeting = [other for other in together if other is not injected and other.tid == injected.tid
+               and intervals.overlaps(other.span, (window[0] - MARGIN_NS, window[1] + MARGIN_NS))]
 
     def judged(verdict, error, why=""):
         finding = None
-        if verdict != "right":
+        named = injected.cause if verdict == "right" else most_named(touching, [injected.span])
+        if verdict not in ("right", "short"):
             finding = Finding(verdict, f"{injected.name} #{injected.number}, {injected.cause or 'idle'}"
                               f" at {injected.start} for {intervals.length(injected.span) / 1e6:.3f} ms,"
                               f" culprits {injected.culprits}: {why}", tuple(touching))
-        return Judgement(injected, verdict, error, finding)
+        return Judgement(injected, verdict, error, finding, named)
 
+    if meeting:
+        return judged(*verdict_among(injected, meeting, touching, pid))
     if not injected.cause:  # nothing was outstanding: idle, not a gap
         late = [gap for gap in touching if FAMILY[gap["kind"]] == "late"]
         return judged("wrong", 0, "idle time is reported as a gap") if late else judged("right", 0)
 
     wanted = intervals.length(injected.span)
+    if too_short([injected.span], touching):
+        return judged("short", 0)
     if not touching:
-        if wanted < REPORTED_FROM_NS:  # it turned out too short to be a gap
-            return judged("right", 0)
         return judged("missed", wanted, "no gap covers it")
     found = [(part, detail) for gap in touching for part, detail in segment_spans(gap, injected.cause)]
     # The culprit's own time where it is named throughout; else that of the cause, some of which may
@@ -144,7 +180,8 @@ def judge_injected(injected, gaps, pid=None):
            if any(names(detail, culprit) for culprit in injected.culprits)]
     explained = min((intervals.covered(window, parts) for parts in (own, [part for part, _ in found])),
                     key=lambda time: abs(time - wanted))
-    least = injected.spent - taken_by_others(injected, touching, pid)
+    least = injected.spent - intervals.covered(injected.span,
+                                               others_segments(injected, touching, pid))
     error = max(least - explained, explained - wanted, 0)
     if error > allowed:
         unexplained = intervals.covered(
@@ -159,6 +196,57 @@ def judge_injected(injected, gaps, pid=None):
     if not any(verdict_stands(gap, injected, window) for gap in touching):
         return judged("wrong", error, "no verdict says so")
     return judged("right", error)
+
+
+def too_short(silences, gaps):
+    """Whether they need not be in a gap, and are not but for their edges."""
+    covered = sum(intervals.covered(part, map(span, gaps)) for part in silences)
+    return all(intervals.length(part) < REPORTED_FROM_NS for part in silences) \
+        and 2 * covered < sum(map(intervals.length, silences))
+
+
+def verdict_among(injected, meeting, gaps, pid):
+    """(verdict, error, why) of one that others fall on, or next to."""
+    pieces = intervals.without(injected.surely or injected.span,
+                               [other.possibly or other.span for other in meeting])
+    allowed = tolerance(intervals.length(injected.span))
+    late = FAMILY_OF_CAUSE.get(injected.cause, "silence") == "late"
+    if late or not injected.cause:  # a silence ends the window of vain polls: only what is left counts
+        pieces = [piece for piece in pieces if intervals.length(piece) >= REPORTED_FROM_NS]
+    if not injected.cause:
+        reported = [span(gap) for gap in gaps if FAMILY[gap["kind"]] == "late"]
+        wrongly = sum(intervals.covered(piece, reported) for piece in pieces)
+        return ("wrong", wrongly, "idle time is reported as a gap") if wrongly > allowed else \
+            ("right", 0, "")
+    alone = sum(map(intervals.length, pieces))
+    silence = intervals.union([injected.span, *(other.span for other in meeting)])
+    if late and not pieces or too_short(silence, gaps):
+        return "short", 0, ""
+    if not gaps:
+        return "missed", alone, "no gap"
+
+    found = [(part, detail) for gap in gaps for part, detail in segment_spans(gap, injected.cause)]
+    own = [part for part, detail in found
+           if not all(contradicts(detail, culprit) for culprit in injected.culprits)]
+    machine = others_segments(injected, gaps, pid)
+    # A polling thread that is off its core injects nothing into itself, and what was not spent in
+    # the cause was another's.
+    idle = intervals.length(injected.span) - injected.spent if not injected.surely else 0
+    short = sum(intervals.uncovered(piece, own + machine) for piece in pieces) - idle
+    # Where others fall on it, any of them may have the time, but nothing else.
+    causes = {injected.cause, *(other.cause for other in meeting)}
+    theirs = [part for gap in gaps for segment, part in segments(gap) if segment["cause"] in causes]
+    outside = [part for gap in gaps for part in intervals.without(span(gap), theirs + machine)]
+    strange = intervals.covered(injected.span, outside) - sum(
+        intervals.covered(piece, outside) for piece in pieces)
+    error = max(short, 0) + strange
+    if error <= allowed:
+        return "right", error, ""
+    unexplained = intervals.covered(
+        injected.span, [part for gap in gaps for part, _ in segment_spans(gap, "unexplained")])
+    verdict = "unexplained" if 2 * unexplained > error else "wrong"
+    return verdict, error, (f"with {sorted({other.name for other in meeting})}: {short / 1e6:.3f} ms of "
+                            f"{alone / 1e6:.3f} ms alone lack it, {strange / 1e6:.3f} ms are no one's")
 
 
 def verdict_stands(gap, injected, window):

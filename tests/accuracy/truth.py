@@ -15,6 +15,8 @@ class Injected:
     end: int
     culprits: tuple  # what the ledger must name: each the members of a report's detail
     spent: int  # of the time from start to end, what the injector itself saw go into the cause
+    surely: tuple = ()  # when it surely was, where start and end are not known as well as that
+    possibly: tuple = ()  # and when it may have been
 
     @property
     def span(self):
@@ -57,6 +59,18 @@ def spent(record):
     return min(sum(parts), record["duration_ns"]) if parts else record["duration_ns"]
 
 
+def surely_and_possibly(record):
+    """When a disturbance surely was, and may have been; () where its span is both."""
+    facts = record.get("facts") or {}
+    if "took_from_mono_ns" in facts:
+        return (facts["took_from_mono_ns"], facts["took_until_mono_ns"]), ()
+    loose = facts.get("placed_within_ns", 0)
+    start, end = record["start_mono_ns"], record["start_mono_ns"] + record["duration_ns"]
+    if not loose:
+        return (), ()
+    return (start + loose, max(start + loose, end - loose)), (start - loose, end + loose)
+
+
 def read(path):
     truth = Truth([], [], {})
     with open(path, encoding="utf-8") as file:
@@ -67,7 +81,7 @@ def read(path):
                 cause = "" if record["cause"] == "idle" else record["cause"]
                 truth.injected.append(Injected(record["name"], len(truth.injected) + 1, cause,
                                                record["tid"], start, start + record["duration_ns"],
-                                               culprits(record), spent(record)))
+                                               culprits(record), spent(record), *surely_and_possibly(record)))
             elif record["type"] == "gap":
                 start = record["start_mono_ns"]
                 truth.gaps.append(LoggedGap(record["kind"], record["tid"], start,

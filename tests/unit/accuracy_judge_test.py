@@ -74,7 +74,7 @@ class JudgeInjected(unittest.TestCase):
         self.assertEqual(self.verdict(gap([("preemption", 5, HOG)], tid=8)), "missed")
 
     def test_too_short_to_be_a_gap(self):
-        self.assertEqual(self.verdict(milliseconds=1), "right")
+        self.assertEqual(self.verdict(milliseconds=1), "short")
 
     def test_culprit_not_named(self):
         self.assertEqual(self.verdict(gap([("preemption", 5, {"task": {"comm": "other"}})])), "wrong")
@@ -102,6 +102,43 @@ class JudgeInjected(unittest.TestCase):
         self.assertEqual(self.verdict(cause=""), "right")
         self.assertEqual(self.verdict(gap([("late_completion", 5, {})], kind="late_completion"),
                                       cause=""), "wrong")
+
+
+class JudgeTogether(unittest.TestCase):
+    """A FIFO task from 100 to 110 ms, and the loop computing from 106 to 116 ms."""
+    HOG_AND_COMPUTING = [("preemption", 6, HOG), ("preemption", 4, HOG), ("application", 6, {})]
+
+    def verdicts(self, *gaps, second="application", **of):
+        first = injected(milliseconds=10, **of)
+        other = truth_log.Injected("compute", 2, second, TID, 106 * MS, 116 * MS, ({},), 10 * MS)
+        return [judge.judge_injected(one, gaps, None, [first, other]).verdict
+                for one in (first, other)]
+
+    def test_where_both_are_either_may_be_named(self):
+        self.assertEqual(self.verdicts(gap(self.HOG_AND_COMPUTING)), ["right", "right"])
+        other = [("preemption", 6, HOG), ("application", 10, {})]
+        self.assertEqual(self.verdicts(gap(other)), ["right", "right"])
+
+    def test_where_both_are_nothing_else_may_be_named(self):
+        ledger = [("preemption", 6, HOG), ("blocked", 4, {}), ("application", 6, {})]
+        self.assertEqual(self.verdicts(gap(ledger)), ["wrong", "wrong"])
+
+    def test_where_one_is_alone_it_must_be_named(self):
+        ledger = [("application", 6, {}), ("preemption", 4, HOG), ("application", 6, {})]
+        self.assertEqual(self.verdicts(gap(ledger)), ["wrong", "right"])
+        ledger = [("preemption", 10, HOG), ("unexplained", 6, {})]
+        self.assertEqual(self.verdicts(gap(ledger)), ["right", "unexplained"])
+        self.assertEqual(self.verdicts(gap(self.HOG_AND_COMPUTING),
+                                       culprits=({"task": {"comm": "another"}},)), ["wrong", "right"])
+
+    def test_no_gap(self):
+        self.assertEqual(self.verdicts(), ["missed", "missed"])
+
+    def test_a_silence_ends_the_window_of_a_late_completion(self):
+        hog = gap([("preemption", 10, HOG)])
+        late = gap([("late_completion", 6, {})], start=110 * MS, kind="late_completion")
+        self.assertEqual(self.verdicts(hog, late, second="late_completion"), ["right", "right"])
+        self.assertEqual(self.verdicts(hog, second="late_completion"), ["right", "wrong"])
 
 
 class Names(unittest.TestCase):

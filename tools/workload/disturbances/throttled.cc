@@ -47,12 +47,13 @@ std::vector<Occurrence> stalls(const Poller& poller, const TscClock& clock) {
 
 // When a throttling of that length was that was seen to be over at seen_ns, up to two looks late:
 // from when the polling thread left its core, which begins a gap.
+// Where something else began the gap, up to so much earlier than it says (Occurrence::detail).
 Occurrence place(const std::vector<Occurrence>& stalls, uint64_t length_ns, uint64_t seen_ns) {
   for (const Occurrence& stall : stalls) {
     const uint64_t end_ns = stall.start_ns + length_ns;
     if (end_ns <= seen_ns && seen_ns - end_ns < 2 * look_period_ns) return {stall.start_ns, end_ns};
   }
-  return {seen_ns - length_ns, seen_ns};
+  return {seen_ns - length_ns, seen_ns, 2 * look_period_ns};
 }
 
 // In each period the polling thread may run all but `length`. The kernel looks at the quota in its
@@ -96,13 +97,15 @@ class Quota final : public Disturbance {
   void report(const Environment& environment, TruthLog& log) override {
     const std::vector<Occurrence> gaps = stalls(victim(environment), environment.clock);
     for (const Throttled& throttled : seen_) {
-      log_occurrence(environment, log, "throttled",
-                     place(gaps, throttled.length_ns, throttled.seen_ns),
+      const Occurrence placed = place(gaps, throttled.length_ns, throttled.seen_ns);
+      log_occurrence(environment, log, "throttled", placed,
                      {{"throttle", "cfs_quota"},
                       {"cgroup", path_},
                       {"quota_ns", spec().period_ns - spec().length_ns},
                       {"period_ns", spec().period_ns}},
-                     {{"throttled_ns", throttled.length_ns}, {"nr_throttled", throttled.number}});
+                     {{"throttled_ns", throttled.length_ns},
+                      {"nr_throttled", throttled.number},
+                      {"placed_within_ns", placed.detail}});
     }
   }
 
