@@ -15,7 +15,8 @@ SCHEMA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/r
 ATTACHED = r"(?i)\battached\b"
 
 # Every disturbance of the workload: its name there where it has several variants here, settings of
-# its own, options of the workload that it needs, and how much later than asked for it may begin.
+# its own, options of the workload that it needs, how much later than asked for it may begin, and how
+# long it can be.
 DISTURBANCES = {
     "fifo": {},
     "ordinary": {},
@@ -38,7 +39,7 @@ DISTURBANCES = {
     "compute": {},
     "late": {},
     "idle": {},
-    "errors": {},
+    "errors": {"longest_ms": 5},
 }
 
 

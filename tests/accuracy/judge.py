@@ -183,6 +183,8 @@ def judge_injected(injected, gaps, pid=None, together=()):
     least = injected.spent - intervals.covered(injected.span,
                                                others_segments(injected, touching, pid))
     error = max(least - explained, explained - wanted, 0)
+    if injected.cause != "preemption" and error <= allowed and least <= allowed < wanted:
+        return judged("short", 0)  # the machine took almost all of it
     if error > allowed:
         unexplained = intervals.covered(
             window, [part for gap in touching for part, _ in segment_spans(gap, "unexplained")])
@@ -193,7 +195,7 @@ def judge_injected(injected, gaps, pid=None, together=()):
         if not any(names(detail, culprit) for part, detail in found
                    if intervals.overlaps(part, window)):
             return judged("wrong", error, f"{culprit} is not named")
-    if not any(verdict_stands(gap, injected, window) for gap in touching):
+    if not any(verdict_stands(gap, injected, window, pid) for gap in touching):
         return judged("wrong", error, "no verdict says so")
     return judged("right", error)
 
@@ -249,7 +251,7 @@ def verdict_among(injected, meeting, gaps, pid):
                             f"{alone / 1e6:.3f} ms alone lack it, {strange / 1e6:.3f} ms are no one's")
 
 
-def verdict_stands(gap, injected, window):
+def verdict_stands(gap, injected, window, pid):
     """Whether a gap's verdict is the injected cause, or one that took more of the gap than it
     before and after the injected window, or from the injector."""
     verdict = gap["verdict"]["cause"]
@@ -258,9 +260,9 @@ def verdict_stands(gap, injected, window):
 
     def parts(cause):
         return [part for part, _ in segment_spans(gap, cause)]
-    beside = sum(intervals.uncovered(part, [window]) for part in parts(verdict))
-    if verdict in ("preemption", "stolen") and injected.cause != "preemption":
-        beside = sum(intervals.length(part) for part in parts(verdict))
+    machine = set(others_segments(injected, [gap], pid))
+    beside = sum(intervals.length(part) if part in machine else intervals.uncovered(part, [window])
+                 for part in parts(verdict))
     return beside > sum(intervals.length(part) for part in parts(injected.cause))
 
 
