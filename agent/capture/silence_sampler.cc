@@ -2,9 +2,8 @@
 #include "agent/capture/silence_sampler.h"
 
 #include <bpf/bpf.h>
-#include <sys/resource.h>
+#include <sched.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <vector>
 
@@ -38,8 +37,11 @@ SilenceSampler::~SilenceSampler() {
 }
 
 void SilenceSampler::watch() {
-  // A few microseconds in each half threshold: late, they would be worth nothing.
-  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), -20);
+  // A few microseconds in each half threshold: late, they would be worth nothing. Not by a nice
+  // value: where the target is in one cgroup or autogroup with the agent, what this thread weighs is
+  // taken from the target's share of its own core (kernel/sched/fair.c: calc_group_shares).
+  const sched_param lowest{.sched_priority = 1};
+  sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &lowest);
   const auto& clocks = programs_.clocks();
   std::vector<Asked> asked(clocks.size());
   const timespec pause{static_cast<time_t>(first_ns_ / 1'000'000'000),

@@ -282,6 +282,43 @@ while time.monotonic() < end: pass
         self.assertLess(by_hog[gap["id"]], 150_000_000, gap)
         self.assertEqual([move["to_cpu"] for move in gap["evidence"]["migrations"]], [0], gap)
 
+    def test_share_of_a_contended_core(self):
+        """Beside another group's task on its core the target keeps its share: the agent, in the same
+        group as the target, weighs next to nothing."""
+        polled = max(session.CPUS)
+        if polled == 0:
+            self.skipTest("needs two CPUs")
+        session.leave_polled_core()
+        self.addCleanup(os.sched_setaffinity, 0, session.CPUS)
+        target = self.workload()
+        found, _ = target.wait_for(r"ready pid=\d+ tid=(\d+)", 10)
+        rival = self.start(lambda: session.Child([sys.executable, "-c", f"""
+import os
+os.setsid()
+os.sched_setaffinity(0, {{{polled}}})
+print("spins", flush=True)
+while True: pass
+"""]))
+        rival.wait_for("spins", 30)
+
+        def share():
+            def ran():
+                with open(f"/proc/{target.pid}/task/{found[1]}/schedstat", encoding="ascii") as file:
+                    return int(file.read().split()[0])
+            before, start = ran(), time.monotonic_ns()
+            time.sleep(1)
+            return (ran() - before) / (time.monotonic_ns() - start)
+
+        ratios = []
+        for _ in range(3):
+            alone = share()
+            agent = self.agent(target.pid, "--output", self.path("report.json"))
+            agent.wait_for(ATTACHED, 60)
+            ratios.append(share() / alone)
+            self.assertEqual(session.stop(agent, 60), 0, agent.text())
+        print("share of the core while attached, to before:", ratios)
+        self.assertGreater(max(ratios), 0.6)
+
     def test_no_such_process(self):
         with open("/proc/sys/kernel/pid_max", encoding="ascii") as limit:
             pid = int(limit.read()) - 1
