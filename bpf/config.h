@@ -29,6 +29,20 @@ struct pg_config {
   __u64 syscall_run_ns; /* ... and so are system calls: what lies between is entry and exit */
 };
 
+/*
+ * Where the CQs of a poll site keep what has been consumed of them: offsets from the ibv_cq in
+ * mlx5's object, of the layout that user space found. With it no return of a poll is needed.
+ */
+struct pg_cq_layout {
+  __u32 known;           /* 0: returns are probed */
+  __u32 consumer_index;  /* u32: completions consumed since the CQ was made */
+  __u32 active_buffer;   /* pointer to an object whose first word is the ring's address */
+  __u32 doorbell_record; /* pointer to the low 24 bits of the index, big endian */
+  __u32 entry_bytes;     /* int: 64 or 128 */
+  __u32 reserved[3];
+};
+#define PG_MAX_POLL_SITES 64
+
 /* What a target thread is doing now, for the agent's silence sampler and for `open` gaps. */
 enum pg_activity {
   PG_USER = 0, /* on the CPU, no kernel entry seen */

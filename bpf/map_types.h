@@ -64,6 +64,32 @@ struct poll_state {
   __u64 window_ns;    /* since when polls have found nothing; 0: not yet polled */
   __u64 window_polls; /* polls in that window */
   __u64 polls, empty_polls, completions, error_completions, idle_ns;
+  /* Where the CQ is read instead of timing returns. */
+  __u32 readable;                    /* enum pg_cq_readable */
+  __u32 consumer_index;              /* as of the latest entry */
+  __u64 wc;                          /* the latest poll's array of work completions */
+  __u32 new_completions, new_errors; /* of the latest poll, until the next one begins */
+};
+
+enum pg_cq_readable {
+  PG_CQ_NOT_LOOKED_AT = 0,
+  PG_CQ_READABLE = 1,
+  PG_CQ_UNREADABLE = 2, /* it has not what its site's layout says */
+};
+
+/*
+ * The polls of a thread and CQ that found nothing since the latest that needed a closer look, kept
+ * by the CPU that it runs on. They are added to the thread's poll_state before anything else of the
+ * thread is judged.
+ */
+struct quick_polls {
+  __u64 thread; /* as bpf_get_current_pid_tgid() gives it; 0: none */
+  __u64 cq, cookie;
+  __u64 index_address;         /* of the consumer index, in the target */
+  __u64 last_ns, steal_ns, wc; /* of the latest */
+  __u64 polls;
+  __u32 consumer_index;
+  __u32 slot; /* the thread's in thread_clocks */
 };
 
 struct cq_state {
@@ -71,6 +97,8 @@ struct cq_state {
   __u64 since_ns;    /* since when it is above 0 */
   __u64 posted_sends, posted_signaled;
   __u64 forgotten; /* how often what was outstanding became unknown */
+  __u32 settled;   /* the consumer index up to which completions are accounted for */
+  __u32 settles;   /* 1: `settled` is set */
 };
 
 #endif /* POLLGAP_MAP_TYPES_H */

@@ -11,14 +11,15 @@
 #ifndef POLLGAP_POLL_BPF_H
 #define POLLGAP_POLL_BPF_H
 
+#include "cq.bpf.h"
 #include "self.bpf.h"
 
 /* <infiniband/verbs.h>, stable ABI: struct ibv_wc, ibv_qp, ibv_send_wr. */
 #define IBV_WC_BYTES 48
+#define IBV_WC_BYTES_READ 40 /* up to qp_num: struct wc_head without its last members */
 #define IBV_WC_RECV 128
 #define IBV_WC_WR_FLUSH_ERR 5
 #define IBV_SEND_SIGNALED 2
-#define IBV_QP_SEND_CQ 24
 #define IBV_QP_NUM 52
 #define IBV_CQ_EX_STATUS 132
 #define IBV_CQ_EX_WR_ID 136
@@ -30,6 +31,7 @@
 struct wc_head {
   u64 wr_id;
   u32 status, opcode, vendor_err, byte_len, imm, qp_num;
+  u32 wr_id_unknown, reserved; /* not of struct ibv_wc */
 };
 
 struct wr_head {
@@ -132,6 +134,13 @@ static __always_inline struct thread_state *polling_thread(u64 now) {
   return thread ? thread : new_target_thread(tid, now);
 }
 
+static __always_inline struct cq_state *cq_state_of(u64 cq) {
+  struct cq_state *state = bpf_map_lookup_elem(&cqs, &cq);
+  if (state) return state;
+  bpf_map_update_elem(&cqs, &cq, &no_cq, BPF_NOEXIST);
+  return bpf_map_lookup_elem(&cqs, &cq);
+}
+
 static __always_inline struct poll_state *poll_state_of(u32 tid, u64 cq) {
   struct poll_key key = {.cq = cq, .tid = tid};
   static const struct poll_state fresh;
@@ -197,6 +206,12 @@ static __always_inline void end_window(const struct thread_state *thread, struct
   if (end_ns - start >= config.threshold_ns) state->idle_ns += end_ns - start;
 }
 
+/* Whether completions of the latest poll are known: by its return, or by reading the CQ. */
+static __always_inline bool sees_completions(const struct thread_state *thread,
+                                             const struct poll_state *state) {
+  return thread->poll_cookie & PG_COOKIE_HAS_RETURN || state->readable == PG_CQ_READABLE;
+}
+
 /* `cq`: as it was when the stall began, before the completions of its end were settled; or 0. */
 static __always_inline void stall(void *ctx, struct thread_state *thread, struct poll_state *state,
                                   const struct cq_state *cq, u64 cq_address, u64 start, u64 end,
@@ -212,8 +227,7 @@ static __always_inline void stall(void *ctx, struct thread_state *thread, struct
                             .completions = completions,
                             .outstanding = cq && cq->outstanding > 0 ? cq->outstanding : 0,
                             .errors = errors};
-  /* Without returns no completion is seen: what is outstanding is not known. */
-  if (!(flags & EV_GAP_NO_RETURN)) end_window(thread, state, cq, cq_address, start, 0, 0);
+  if (sees_completions(thread, state)) end_window(thread, state, cq, cq_address, start, 0, 0);
   flush_pending(thread, cpu);
   if (cpu_state) cpu_state->steal_wanted = 1;
   if (config.steal_valid && state->exit_cpu == cpu) {
@@ -234,56 +248,6 @@ static __always_inline void note_exit(struct thread_state *thread, struct poll_s
   state->exit_cpu = bpf_get_smp_processor_id();
   state->exit_steal_ns = steal;
   thread->last_poll_exit_ns = now;
-  if (clock) clock->last_poll_ns = now;
-}
-
-/* A poll begins. `steal`: the steal clock, or 0 where it cannot be read. */
-static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 steal) {
-  u64 now = bpf_ktime_get_ns();
-  struct thread_state *thread = polling_thread(now);
-  struct poll_state *state;
-  struct pg_thread_clock *clock;
-  u32 flags = cookie & PG_COOKIE_HAS_RETURN ? 0 : EV_GAP_NO_RETURN;
-  if (PG_COOKIE_ROLE(cookie) == PG_USER_POLL) cq = 0; /* its arguments mean nothing here */
-  if (!thread) return;
-  if (thread->out_ns) back_unseen(thread);
-  if (thread->fault_ns || thread->syscall_ns) entry_ended_unseen(thread);
-  state = poll_state_of(thread->tid, cq);
-  if (!state) return;
-  if (!state->exit_ns) {
-    state->first_ns = now;
-    state->window_ns = now;
-    state->site = (u32)cookie;
-  } else {
-    u64 from = state->exit_ns;
-    /* Waiting for a completion event is idle: what lies before and after it may be gaps. */
-    if (thread->event_enter_ns >= from && thread->event_return_ns > thread->event_enter_ns) {
-      if (thread->event_enter_ns - from >= config.threshold_ns)
-        stall(ctx, thread, state, bpf_map_lookup_elem(&cqs, &cq), cq, from, thread->event_enter_ns,
-              steal, EV_GAP_BETWEEN_POLLS, flags | EV_GAP_WAITED_EVENT, 0, 0);
-      state->idle_ns += thread->event_return_ns - thread->event_enter_ns;
-      from = thread->event_return_ns;
-      state->window_ns = from;
-      state->window_polls = 0;
-      flags |= EV_GAP_WAITED_EVENT;
-    }
-    if (now - from >= config.threshold_ns)
-      stall(ctx, thread, state, bpf_map_lookup_elem(&cqs, &cq), cq, from, now, steal,
-            EV_GAP_BETWEEN_POLLS, flags, 0, 0);
-  }
-  state->polls++;
-  state->window_polls++;
-  thread->pending_count = 0;
-  thread->poll_enter_ns = now;
-  thread->poll_cq = cq;
-  thread->last_poll_cq = cq;
-  thread->poll_wc = wc;
-  thread->poll_cookie = cookie;
-  if (!(cookie & PG_COOKIE_HAS_RETURN)) {
-    note_exit(thread, state, now, steal);
-    return;
-  }
-  clock = clock_of(thread);
   if (clock) clock->last_poll_ns = now;
 }
 
@@ -308,7 +272,9 @@ __noinline int settle(u64 cq_address, const struct wc_head *wc) {
   all = wc->status != 0;
   qp = bpf_map_lookup_elem(&qps, &qp_num);
   if (!qp || qp->forgotten != cq->forgotten) return 0;
-  if (qp->count == QP_FIRST_IN_FLIGHT && !all && wc->wr_id != qp->first_wr_id) return 0;
+  if (qp->count == QP_FIRST_IN_FLIGHT && !all &&
+      (wc->wr_id_unknown || wc->wr_id != qp->first_wr_id))
+    return 0;
   qp->count = QP_COUNTED;
   if (qp->outstanding <= 0) return 0;
   count = all ? qp->outstanding : 1;
@@ -323,22 +289,27 @@ struct wc_context {
   u32 errors, flushes, looked_at;
 };
 
+static __always_inline void account(struct wc_context *context, const struct wc_head *wc) {
+  context->looked_at++;
+  if (wc->status == 0) {
+    if (wc->opcode < IBV_WC_RECV) settle(context->cq, wc);
+    return;
+  }
+  settle(context->cq, wc);
+  if (context->errors == 0 ||
+      (context->first.status == IBV_WC_WR_FLUSH_ERR && wc->status != IBV_WC_WR_FLUSH_ERR))
+    context->first = *wc;
+  context->errors++;
+  if (wc->status == IBV_WC_WR_FLUSH_ERR) context->flushes++;
+}
+
 /* 1: nothing can be read there. Not static either. */
 __noinline int look_at(u64 index, struct wc_context *context) {
-  struct wc_head wc;
+  struct wc_head wc = {};
   if (!context) return 1;
-  if (bpf_probe_read_user(&wc, sizeof(wc), (void *)(context->wc + index * IBV_WC_BYTES))) return 1;
-  context->looked_at++;
-  if (wc.status == 0) {
-    if (wc.opcode < IBV_WC_RECV) settle(context->cq, &wc);
-    return 0;
-  }
-  settle(context->cq, &wc);
-  if (context->errors == 0 ||
-      (context->first.status == IBV_WC_WR_FLUSH_ERR && wc.status != IBV_WC_WR_FLUSH_ERR))
-    context->first = wc;
-  context->errors++;
-  if (wc.status == IBV_WC_WR_FLUSH_ERR) context->flushes++;
+  if (bpf_probe_read_user(&wc, IBV_WC_BYTES_READ, (void *)(context->wc + index * IBV_WC_BYTES)))
+    return 1;
+  account(context, &wc);
   return 0;
 }
 
@@ -346,27 +317,285 @@ static long read_completion(u64 index, struct wc_context *context) {
   return look_at(index, context) != 0;
 }
 
+static __always_inline void tell_errors(const struct thread_state *thread, u64 cq, u64 now,
+                                        u32 count, const struct wc_context *context) {
+  struct ev_wc_error *record;
+  if (context->errors == 0) return;
+  record = reserve_record(struct ev_wc_error, EV_WC_ERROR, bpf_get_smp_processor_id(), now, now);
+  if (!record) return;
+  record->tid = thread->tid;
+  record->completions = count;
+  record->cq = cq;
+  record->wr_id = context->first.wr_id;
+  record->qp_num = context->first.qp_num;
+  record->status = context->first.status;
+  record->vendor_err = context->first.vendor_err;
+  record->errors = context->errors;
+  record->flushes = context->flushes;
+  record->looked_at = context->looked_at;
+  submit(record);
+}
+
+struct cqe_context {
+  u64 ring, wc; /* wc: the array that the completions were returned in, 0 not known */
+  u32 first, entries, entry_bytes, reserved;
+  struct wc_context to;
+};
+
+/*
+ * Accounts for one completion in the ring; 1 when the adapter has overwritten it. Its wr_id is in
+ * the array that the poll filled, if the program has not used that memory again meanwhile.
+ */
+__noinline int look_at_cqe(u64 number, struct cqe_context *context) {
+  struct wc_head wc = {}, returned = {};
+  struct cqe_tail tail;
+  u32 index, opcode;
+  u64 at;
+  if (!context) return 1;
+  index = context->first + number;
+  at = context->ring + (u64)(index & (context->entries - 1)) * context->entry_bytes +
+       context->entry_bytes - sizeof(tail);
+  if (bpf_probe_read_user(&tail, sizeof(tail), (void *)at)) return 1;
+  opcode = tail.opcode_owner >> 4;
+  if (opcode == CQE_INVALID || (tail.opcode_owner & 1) != !!(index & context->entries)) return 1;
+  wc.qp_num = bpf_ntohl(tail.qpn) & 0xffffff;
+  wc.opcode = opcode == CQE_REQ || opcode == CQE_REQ_ERR ? 0 : IBV_WC_RECV;
+  if (opcode == CQE_REQ_ERR || opcode == CQE_RESP_ERR) {
+    wc.status = status_of(tail.syndrome);
+    wc.vendor_err = tail.vendor_error;
+  }
+  wc.wr_id_unknown = 1;
+  if (context->wc &&
+      !bpf_probe_read_user(&returned, IBV_WC_BYTES_READ,
+                           (void *)(context->wc + number * IBV_WC_BYTES)) &&
+      returned.qp_num == wc.qp_num && returned.status == wc.status) {
+    wc.wr_id = returned.wr_id;
+    wc.wr_id_unknown = 0;
+  }
+  account(&context->to, &wc);
+  return 0;
+}
+
+static long read_cqe(u64 number, struct cqe_context *context) {
+  return look_at_cqe(number, context) != 0;
+}
+
+/*
+ * Accounts for what the latest poll of this thread and CQ has returned, if it has: its window of
+ * vain polls ended when that poll began. Threads that poll one CQ count a completion once.
+ */
+__noinline int take_completions(u32 tid, u64 cq_address) {
+  struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
+  struct poll_key key = {.cq = cq_address, .tid = tid};
+  struct poll_state *state = bpf_map_lookup_elem(&polls, &key);
+  struct cqe_context context = {};
+  const struct pg_cq_layout *layout;
+  struct cq_state *cq, before;
+  u64 buffer = 0;
+  u32 index, first, count;
+  if (!thread || !state || state->readable != PG_CQ_READABLE) return 0;
+  layout = layout_of(state->site);
+  if (!layout || !read_consumer_index(state, cq_address, layout, &index)) return 0;
+  if (index == state->consumer_index) return 0;
+  cq = cq_state_of(cq_address);
+  if (!cq) return 0;
+  bpf_probe_read_user(&context.entries, sizeof(u32), (void *)(cq_address + IBV_CQ_CQE));
+  context.entries++;
+  if (!cq->settles) {
+    cq->settled = state->consumer_index;
+    cq->settles = 1;
+  }
+  if (index - state->consumer_index > context.entries) { /* another CQ in the same place */
+    state->readable = PG_CQ_NOT_LOOKED_AT;
+    cq->settles = 0;
+    forget_outstanding(cq);
+    return 0;
+  }
+  before = *cq;
+  first = cq->settled;
+  count = index - first;
+  if (count > context.entries || __sync_val_compare_and_swap(&cq->settled, first, index) != first)
+    count = 0; /* another thread has */
+  if (count) {
+    bpf_probe_read_user(&context.entry_bytes, sizeof(u32),
+                        (void *)(cq_address + layout->entry_bytes));
+    bpf_probe_read_user(&buffer, sizeof(buffer), (void *)(cq_address + layout->active_buffer));
+    bpf_probe_read_user(&context.ring, sizeof(u64), (void *)buffer);
+    context.first = first;
+    context.wc = first == state->consumer_index ? state->wc : 0;
+    context.to.cq = cq_address;
+    bpf_loop(count < WCS_LOOKED_AT ? count : WCS_LOOKED_AT, read_cqe, &context, 0);
+    if (count > context.to.looked_at) forget_outstanding(cq);
+    tell_errors(thread, cq_address, state->exit_ns, count, &context.to);
+  }
+  state->consumer_index = index;
+  end_window(thread, state, &before, cq_address, state->exit_ns, count, context.to.errors);
+  state->window_ns = state->exit_ns;
+  state->window_polls = 0;
+  state->completions += count;
+  state->error_completions += context.to.errors;
+  state->new_completions += count;
+  state->new_errors += context.to.errors;
+  return 0;
+}
+
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, u32);
+  __type(value, struct quick_polls);
+} quick SEC(".maps");
+
+static __always_inline struct quick_polls *quick_polls_here(void) {
+  u32 zero = 0;
+  return bpf_map_lookup_elem(&quick, &zero);
+}
+
+__noinline int end_quick_polls(void) {
+  struct quick_polls *here = quick_polls_here();
+  struct thread_state *thread;
+  struct poll_state *state;
+  struct poll_key key = {};
+  if (!here || !here->thread) return 0;
+  key.cq = here->cq;
+  key.tid = (u32)here->thread;
+  here->thread = 0;
+  state = bpf_map_lookup_elem(&polls, &key);
+  thread = bpf_map_lookup_elem(&threads, &key.tid);
+  if (!state || !thread || here->last_ns <= state->exit_ns) return 0;
+  state->polls += here->polls;
+  state->window_polls += here->polls;
+  state->empty_polls += here->polls;
+  state->exit_ns = here->last_ns;
+  state->last_ns = here->last_ns;
+  state->exit_cpu = bpf_get_smp_processor_id();
+  state->exit_steal_ns = here->steal_ns;
+  state->wc = here->wc;
+  thread->last_poll_exit_ns = here->last_ns;
+  thread->poll_enter_ns = here->last_ns;
+  return 0;
+}
+
+/*
+ * Counts a poll of which there is nothing to say: the same thread and CQ as the one before it on
+ * this CPU, less than the threshold ago, and nothing consumed or done by the thread in between.
+ */
+static __always_inline bool quick_poll(u64 cq, u64 wc, u64 cookie, u64 steal, u64 now) {
+  struct quick_polls *here = quick_polls_here();
+  struct pg_thread_clock *clock;
+  u32 index, slot;
+  if (!here || here->thread != bpf_get_current_pid_tgid() || here->cq != cq ||
+      here->cookie != cookie || now - here->last_ns >= config.threshold_ns || detaching)
+    return false;
+  slot = here->slot;
+  if (bpf_probe_read_user(&index, sizeof(index), (void *)here->index_address) ||
+      index != here->consumer_index)
+    return false;
+  clock = bpf_map_lookup_elem(&thread_clocks, &slot);
+  if (!clock) return false;
+  /* Preempted since the first check, another thread may have come here in between. */
+  if (*(volatile u64 *)&here->last_ns > now) return true;
+  clock->last_poll_ns = now;
+  here->last_ns = now;
+  here->steal_ns = steal;
+  here->wc = wc;
+  here->polls++;
+  return true;
+}
+
+static __always_inline void begin_quick_polls(const struct thread_state *thread,
+                                              const struct poll_state *state, u64 cq, u64 cookie,
+                                              const struct pg_cq_layout *layout) {
+  struct quick_polls *here = quick_polls_here();
+  if (!here) return;
+  here->cq = cq;
+  here->cookie = cookie;
+  here->index_address = cq + layout->consumer_index;
+  here->last_ns = state->exit_ns;
+  here->steal_ns = state->exit_steal_ns;
+  here->wc = state->wc;
+  here->polls = 0;
+  here->consumer_index = state->consumer_index;
+  here->slot = thread->slot;
+  here->thread = bpf_get_current_pid_tgid();
+}
+
+/* A poll begins. `steal`: the steal clock, or 0 where it cannot be read. */
+static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 steal) {
+  u64 now = bpf_ktime_get_ns();
+  const struct pg_cq_layout *layout = 0;
+  struct thread_state *thread;
+  struct poll_state *state;
+  struct pg_thread_clock *clock;
+  u32 flags = cookie & PG_COOKIE_HAS_RETURN ? 0 : EV_GAP_NO_RETURN;
+  if (quick_poll(cq, wc, cookie, steal, now)) return;
+  end_quick_polls();
+  thread = polling_thread(now);
+  if (PG_COOKIE_ROLE(cookie) == PG_USER_POLL) cq = 0; /* its arguments mean nothing here */
+  if (!thread) return;
+  if (thread->out_ns) back_unseen(thread);
+  if (thread->fault_ns || thread->syscall_ns) entry_ended_unseen(thread);
+  state = poll_state_of(thread->tid, cq);
+  if (!state) return;
+  if (!state->exit_ns) {
+    state->first_ns = now;
+    state->window_ns = now;
+    state->site = (u32)cookie;
+  }
+  if (!(cookie & PG_COOKIE_HAS_RETURN)) {
+    u32 index = 0;
+    layout = layout_of((u32)cookie);
+    if (layout && read_consumer_index(state, cq, layout, &index) && state->exit_ns) {
+      if (index != state->consumer_index) take_completions(thread->tid, cq);
+      if (!state->new_completions) state->empty_polls++;
+    }
+  }
+  if (state->exit_ns) {
+    u64 from = state->exit_ns;
+    /* Waiting for a completion event is idle: what lies before and after it may be gaps. */
+    if (thread->event_enter_ns >= from && thread->event_return_ns > thread->event_enter_ns) {
+      if (thread->event_enter_ns - from >= config.threshold_ns)
+        stall(ctx, thread, state, bpf_map_lookup_elem(&cqs, &cq), cq, from, thread->event_enter_ns,
+              steal, EV_GAP_BETWEEN_POLLS, flags | EV_GAP_WAITED_EVENT, state->new_completions,
+              state->new_errors);
+      state->idle_ns += thread->event_return_ns - thread->event_enter_ns;
+      from = thread->event_return_ns;
+      state->window_ns = from;
+      state->window_polls = 0;
+      flags |= EV_GAP_WAITED_EVENT;
+    }
+    if (now - from >= config.threshold_ns)
+      stall(ctx, thread, state, bpf_map_lookup_elem(&cqs, &cq), cq, from, now, steal,
+            EV_GAP_BETWEEN_POLLS, flags, state->new_completions, state->new_errors);
+  }
+  state->new_completions = 0;
+  state->new_errors = 0;
+  state->wc = PG_COOKIE_ROLE(cookie) == PG_POLL_CQ ? wc : 0;
+  state->polls++;
+  state->window_polls++;
+  thread->pending_count = 0;
+  thread->poll_enter_ns = now;
+  thread->poll_cq = cq;
+  thread->last_poll_cq = cq;
+  thread->poll_wc = wc;
+  thread->poll_cookie = cookie;
+  if (!(cookie & PG_COOKIE_HAS_RETURN)) {
+    note_exit(thread, state, now, steal);
+    if (layout && state->readable == PG_CQ_READABLE)
+      begin_quick_polls(thread, state, cq, cookie, layout);
+    return;
+  }
+  clock = clock_of(thread);
+  if (clock) clock->last_poll_ns = now;
+}
+
 /* Reads the completions that a poll returned: errors, and which sends are outstanding no more. */
 static __always_inline u32 read_completions(const struct thread_state *thread, struct cq_state *cq,
                                             u64 now, u32 count) {
-  struct ev_wc_error *record;
   struct wc_context context = {.wc = thread->poll_wc, .cq = thread->poll_cq};
   bpf_loop(count < WCS_LOOKED_AT ? count : WCS_LOOKED_AT, read_completion, &context, 0);
   if (count > context.looked_at && cq) forget_outstanding(cq);
-  if (context.errors == 0) return 0;
-  record = reserve_record(struct ev_wc_error, EV_WC_ERROR, bpf_get_smp_processor_id(), now, now);
-  if (!record) return context.errors;
-  record->tid = thread->tid;
-  record->completions = count;
-  record->cq = thread->poll_cq;
-  record->wr_id = context.first.wr_id;
-  record->qp_num = context.first.qp_num;
-  record->status = context.first.status;
-  record->vendor_err = context.first.vendor_err;
-  record->errors = context.errors;
-  record->flushes = context.flushes;
-  record->looked_at = context.looked_at;
-  submit(record);
+  tell_errors(thread, thread->poll_cq, now, count, &context);
   return context.errors;
 }
 
@@ -505,12 +734,10 @@ static __always_inline void count_posted(u64 qp, u64 wr, s32 sign) {
   bpf_loop(WRS_LOOKED_AT, read_work_request, &context, 0);
   bpf_probe_read_user(&send_cq, sizeof(send_cq), (void *)(qp + IBV_QP_SEND_CQ));
   bpf_probe_read_user(&qp_num, sizeof(qp_num), (void *)(qp + IBV_QP_NUM));
-  cq = bpf_map_lookup_elem(&cqs, &send_cq);
-  if (!cq) {
-    bpf_map_update_elem(&cqs, &send_cq, &no_cq, BPF_NOEXIST);
-    cq = bpf_map_lookup_elem(&cqs, &send_cq);
-    if (!cq) return;
-  }
+  cq = cq_state_of(send_cq);
+  if (!cq) return;
+  /* What the thread has taken before it posts is outstanding no more. */
+  if (sign > 0) take_completions((u32)bpf_get_current_pid_tgid(), send_cq);
   state = bpf_map_lookup_elem(&qps, &qp_num);
   if (!state) {
     bpf_map_update_elem(&qps, &qp_num, &no_qp, BPF_NOEXIST);
@@ -556,6 +783,7 @@ int BPF_KPROBE(on_post_enter, u64 qp, u64 wr, u64 bad_wr) {
   u64 id = bpf_get_current_pid_tgid();
   u32 tid = (u32)id;
   if (id >> 32 != config.target_pid) return 0;
+  end_quick_polls();
   count_posted(qp, wr, 1);
   if (bpf_get_attach_cookie(ctx) & PG_COOKIE_HAS_RETURN) {
     struct post_call call = {.qp = qp, .bad_wr = bad_wr};
@@ -582,6 +810,7 @@ SEC("uprobe")
 int BPF_KPROBE(on_event_enter) {
   struct thread_state *thread = current_target_thread();
   if (!thread) return 0;
+  end_quick_polls();
   thread->event_enter_ns = bpf_ktime_get_ns();
   thread->event_return_ns = 0;
   set_activity(thread, PG_WAITS_EVENT);
@@ -609,6 +838,7 @@ int BPF_PROG(on_process_exit, struct task_struct *task) {
   u32 tid;
   u64 now;
   if (!thread) return 0;
+  end_quick_polls();
   now = bpf_ktime_get_ns();
   tid = thread->tid;
   key.tid = tid;

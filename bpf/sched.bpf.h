@@ -291,6 +291,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
   read_steal_clock(state, cpu, now);
   if (!out || state->watched > 1) emit_run(state, prev, cpu, now);
   if (out) {
+    end_quick_polls();
     if (out->out_ns) back_unseen(out);
     thread_out(ctx, out, preempt, prev, cpu, now);
   }

@@ -8,6 +8,7 @@
 #ifndef POLLGAP_SELF_BPF_H
 #define POLLGAP_SELF_BPF_H
 
+#include "cq.bpf.h"
 #include "irq.bpf.h"
 
 static __always_inline bool is_fault(u32 type) { return type != EV_SELF_SYSCALL; }
@@ -116,6 +117,7 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long number) {
   if (!thread) return 0;
   thread->syscall_nr = number;
   thread->syscall_ip = BPF_CORE_READ(regs, ip);
+  end_quick_polls();
   thread->syscall_ns = bpf_ktime_get_ns();
   set_activity(thread, PG_IN_SYSCALL);
   return 0;
@@ -166,6 +168,7 @@ int BPF_PROG(on_page_fault_user, unsigned long address, struct pt_regs *regs, un
   end_fault(ctx, thread, EV_SELF_FAULT, now, EV_SELF_BOUND);
   thread->fault_address = address;
   thread->fault_ip = BPF_CORE_READ(regs, ip);
+  end_quick_polls();
   thread->fault_ns = now;
   set_activity(thread, PG_IN_FAULT);
   return 0;
@@ -202,6 +205,8 @@ int BPF_KPROBE(on_verb_enter, u64 first, u64 second, u64 third) {
   u64 cookie;
   u32 depth;
   if (!thread) return 0;
+  end_quick_polls();
+  take_completions_of(thread->tid, first);
   depth = thread->verb_depth;
   thread->verb_depth = depth + 1;
   if (depth >= PG_VERB_DEPTH) return 0;

@@ -67,6 +67,9 @@ __u32 threads_refused = 0; /* more than PG_MAX_THREADS polling threads */
 /* CPUs that were ever watched, a bit each. */
 __u64 watched_words[PG_MAX_CPUS / 64] = {};
 
+/* Adds this CPU's quick polls to their thread's state (poll.bpf.h). */
+__noinline int end_quick_polls(void);
+
 static __always_inline struct pg_cpu *cpu_state_of(u32 cpu) {
   return bpf_map_lookup_elem(&cpus, &cpu);
 }

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "probes/control_verbs.h"
+#include "probes/cq_layout.h"
 #include "probes/instruction_choice.h"
 #include "probes/instruction_set.h"
 #include "probes/module_files.h"
@@ -161,6 +162,12 @@ class Discovery {
         add_live_site(SiteRole::end_poll, poll.end_poll, cq);
       }
       sites_.contexts.push_back(std::move(context.info));
+    }
+    for (Site& site : sites_.sites) {
+      const bool polls_cq = site.role == SiteRole::poll_cq || site.role == SiteRole::start_poll ||
+                            site.role == SiteRole::next_poll;
+      if (polls_cq && site.arguments_intact)
+        site.cq_layout = find_cq_layout(*memory, map_, sites_.contexts, site.module);
     }
   }
 

@@ -14,6 +14,8 @@
 
 namespace pollgap {
 
+struct CqLayout;
+
 enum class SiteRole {
   poll_cq,       // ops.poll_cq(ibv_cq*, int, ibv_wc*) -> int completions
   start_poll,    // ibv_cq_ex.start_poll(ibv_cq_ex*, ibv_poll_cq_attr*) -> 0 or ENOENT
@@ -43,7 +45,8 @@ struct Site {
   uint64_t entry_offset = 0;      // file offset of the instruction chosen for the entry probe
   ProbeExecution entry_execution = ProbeExecution::single_stepped;
   ProbeExecution first_execution = ProbeExecution::single_stepped;  // of the first instruction
-  bool arguments_intact = true;  // argument registers are still unchanged at entry_offset
+  bool arguments_intact = true;         // argument registers are still unchanged at entry_offset
+  const CqLayout* cq_layout = nullptr;  // of a poll function: how its CQs can be read; null: not
   std::vector<std::string>
       found_by;  // "live ibv_context 0x55...", "static analysis of ...", "symbol", "--poll-site"
 };

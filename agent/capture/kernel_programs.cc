@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "pollgap_bpf.skel.h"
+#include "probes/cq_layout.h"
 
 namespace pollgap {
 namespace {
@@ -205,6 +206,16 @@ uint64_t KernelPrograms::lost_records() const {
 
 uint32_t KernelPrograms::threads_refused() const {
   return const_cast<const volatile __u32&>(object_->bss->threads_refused);
+}
+
+void KernelPrograms::set_cq_layout(uint32_t site, const CqLayout& layout) {
+  const pg_cq_layout value{.known = 1,
+                           .consumer_index = layout.consumer_index,
+                           .active_buffer = layout.active_buffer,
+                           .doorbell_record = layout.doorbell_record,
+                           .entry_bytes = layout.entry_bytes,
+                           .reserved = {}};
+  bpf_map_update_elem(bpf_map__fd(object_->maps.cq_layouts), &site, &value, BPF_ANY);
 }
 
 uint32_t KernelPrograms::contexts_opened() const {

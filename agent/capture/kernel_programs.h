@@ -22,6 +22,8 @@ struct pollgap_bpf;
 
 namespace pollgap {
 
+struct CqLayout;
+
 // Memory shared with an array map, for reading.
 template <typename T>
 class MappedArray {
@@ -63,6 +65,8 @@ class KernelPrograms {
                                      const std::vector<pid_t>& tids);
 
   pollgap_bpf& object() { return *object_; }
+  // From now on what polls of that site have consumed is read from the CQs, which are laid out so.
+  void set_cq_layout(uint32_t site, const CqLayout& layout);
   const std::vector<std::string>& missing() const { return missing_; }
   // The kernel can attach many uprobes by one link (and take them off as fast).
   bool multi_uprobes() const { return multi_uprobes_; }

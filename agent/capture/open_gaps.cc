@@ -4,6 +4,7 @@
 #include <bpf/bpf.h>
 
 #include <set>
+#include <vector>
 
 #include "agent/capture/silence_sampler.h"
 #include "pollgap_bpf.skel.h"
@@ -39,6 +40,31 @@ void for_each_entry(const bpf_map* map, const Visit& visit) {
     const uint64_t now = monotonic_ns();
     if (bpf_map_lookup_elem(fd, &key, &value) == 0) visit(key, value, now);
   }
+}
+
+// The polls of each thread and CQ, those included that only the CPU they were made on knows of.
+template <typename Visit>
+void for_each_poll_state(KernelPrograms& programs, const Visit& visit) {
+  const auto& maps = programs.object().maps;
+  std::vector<quick_polls> quick(static_cast<size_t>(libbpf_num_possible_cpus()));
+  const uint32_t zero = 0;
+  if (bpf_map_lookup_elem(bpf_map__fd(maps.quick), &zero, quick.data()) != 0) quick.clear();
+  for_each_entry<poll_key, poll_state>(maps.polls,
+                                       [&](const poll_key& key, poll_state poll, uint64_t now) {
+                                         for (size_t cpu = 0; cpu < quick.size(); ++cpu) {
+                                           const quick_polls& more = quick[cpu];
+                                           if (static_cast<uint32_t>(more.thread) != key.tid ||
+                                               more.cq != key.cq || more.last_ns <= poll.exit_ns) {
+                                             continue;
+                                           }
+                                           poll.polls += more.polls;
+                                           poll.empty_polls += more.polls;
+                                           poll.exit_ns = more.last_ns;
+                                           poll.last_ns = more.last_ns;
+                                           poll.exit_cpu = static_cast<uint32_t>(cpu);
+                                         }
+                                         visit(key, poll, now);
+                                       });
 }
 
 void write_off_cpu(const thread_state& thread, uint64_t now, const RecordSink& sink) {
@@ -93,48 +119,45 @@ void write_gap(const thread_state& thread, const poll_key& key, const poll_state
 
 void write_poll_sums(KernelPrograms& programs, const RecordSink& sink) {
   const auto& maps = programs.object().maps;
-  for_each_entry<poll_key, poll_state>(
-      maps.polls, [&](const poll_key& key, const poll_state& poll, uint64_t) {
-        ev_polls record{};
-        cq_state cq{};
-        bpf_map_lookup_elem(bpf_map__fd(maps.cqs), &key.cq, &cq);
-        record.header = header_of<ev_polls>(EV_POLLS, poll.exit_cpu, poll.first_ns, poll.last_ns);
-        record.tid = key.tid;
-        record.site = poll.site;
-        record.cq = key.cq;
-        record.polls = poll.polls;
-        record.empty_polls = poll.empty_polls;
-        record.completions = poll.completions;
-        record.error_completions = poll.error_completions;
-        record.idle_ns = poll.idle_ns;
-        record.posted_sends = cq.posted_sends;
-        record.posted_signaled = cq.posted_signaled;
-        sink(bytes_of(record));
-      });
+  for_each_poll_state(programs, [&](const poll_key& key, const poll_state& poll, uint64_t) {
+    ev_polls record{};
+    cq_state cq{};
+    bpf_map_lookup_elem(bpf_map__fd(maps.cqs), &key.cq, &cq);
+    record.header = header_of<ev_polls>(EV_POLLS, poll.exit_cpu, poll.first_ns, poll.last_ns);
+    record.tid = key.tid;
+    record.site = poll.site;
+    record.cq = key.cq;
+    record.polls = poll.polls;
+    record.empty_polls = poll.empty_polls;
+    record.completions = poll.completions;
+    record.error_completions = poll.error_completions;
+    record.idle_ns = poll.idle_ns;
+    record.posted_sends = cq.posted_sends;
+    record.posted_signaled = cq.posted_signaled;
+    sink(bytes_of(record));
+  });
 }
 
 void write_open_gaps(KernelPrograms& programs, const pg_config& config, const RecordSink& sink) {
   const auto& maps = programs.object().maps;
   std::set<uint32_t> told;
-  for_each_entry<poll_key, poll_state>(
-      maps.polls, [&](const poll_key& key, const poll_state& poll, uint64_t now) {
-        thread_state thread{};
-        if (bpf_map_lookup_elem(bpf_map__fd(maps.threads), &key.tid, &thread) != 0) return;
-        const bool waits_for_event = thread.event_enter_ns > poll.exit_ns;
-        const uint64_t silent_since =
-            thread.poll_enter_ns > poll.exit_ns ? thread.poll_enter_ns : poll.exit_ns;
-        if (waits_for_event || poll.exit_ns == 0 || now < silent_since + config.threshold_ns)
-          return;
-        if (told.insert(key.tid).second) {
-          if (thread.out_ns != 0) {
-            sample_cpu(programs, thread.cpu, true);
-            programs.drain(sink);
-            write_off_cpu(thread, now, sink);
-          }
-          if (thread.syscall_ns != 0) write_system_call(thread, now, sink);
-        }
-        write_gap(thread, key, poll, now, sink);
-      });
+  for_each_poll_state(programs, [&](const poll_key& key, const poll_state& poll, uint64_t now) {
+    thread_state thread{};
+    if (bpf_map_lookup_elem(bpf_map__fd(maps.threads), &key.tid, &thread) != 0) return;
+    const bool waits_for_event = thread.event_enter_ns > poll.exit_ns;
+    const uint64_t silent_since =
+        thread.poll_enter_ns > poll.exit_ns ? thread.poll_enter_ns : poll.exit_ns;
+    if (waits_for_event || poll.exit_ns == 0 || now < silent_since + config.threshold_ns) return;
+    if (told.insert(key.tid).second) {
+      if (thread.out_ns != 0) {
+        sample_cpu(programs, thread.cpu, true);
+        programs.drain(sink);
+        write_off_cpu(thread, now, sink);
+      }
+      if (thread.syscall_ns != 0) write_system_call(thread, now, sink);
+    }
+    write_gap(thread, key, poll, now, sink);
+  });
 }
 
 }  // namespace pollgap

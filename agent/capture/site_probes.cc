@@ -27,7 +27,9 @@ SiteProbes::SiteProbes(KernelPrograms& programs, pid_t pid)
 void SiteProbes::place_poll(const Site& site, uint32_t role, Places& polls) {
   uint64_t cookie = PG_COOKIE(role, poll_sites_.size());
   poll_sites_.push_back(site);
-  if (site.first_execution == ProbeExecution::emulated) {
+  if (site.cq_layout != nullptr && poll_sites_.size() <= PG_MAX_POLL_SITES) {
+    programs_.set_cq_layout(static_cast<uint32_t>(poll_sites_.size() - 1), *site.cq_layout);
+  } else if (site.first_execution == ProbeExecution::emulated) {
     cookie |= PG_COOKIE_HAS_RETURN;
     polls.at_return.push_back(first_instruction(site, cookie));
   } else {

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "probes/cq_layout.h"
+
+#include <endian.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <vector>
+
+namespace pollgap {
+namespace {
+
+constexpr uint32_t doorbell_index_bits = 0xffffff;
+
+// From the sources of those releases.
+constexpr std::array<CqLayout, 2> mlx5_layouts = {{
+    {"mlx5, rdma-core 35 to 63", 456, 416, 464, 480},
+    {"mlx5, rdma-core 64 and later", 472, 432, 480, 504},
+}};
+
+}  // namespace
+
+std::span<const CqLayout> mlx5_cq_layouts() { return mlx5_layouts; }
+
+bool has_layout(MemoryReader& memory, const MemoryMap& map, const CqInfo& cq,
+                const CqLayout& layout) {
+  const auto entry_bytes = memory.load<int32_t>(cq.address + layout.entry_bytes);
+  if (!entry_bytes || (*entry_bytes != 64 && *entry_bytes != 128)) return false;
+  const uint64_t entries = static_cast<uint64_t>(cq.cqe) + 1;
+  if (!std::has_single_bit(entries)) return false;
+  const auto buffer = memory.load<uint64_t>(cq.address + layout.active_buffer);
+  const auto ring = buffer ? memory.load<uint64_t>(*buffer) : std::nullopt;
+  if (!ring) return false;
+  const Mapping* mapping = map.find(*ring);
+  if (mapping == nullptr || !mapping->readable || !mapping->writable ||
+      mapping->end - *ring < entries * static_cast<uint64_t>(*entry_bytes)) {
+    return false;
+  }
+  const auto doorbell = memory.load<uint64_t>(cq.address + layout.doorbell_record);
+  // The poll function counts several completions before it tells the adapter: seen in between, the
+  // two differ by less than the CQ has entries.
+  const auto consumed = memory.load<uint32_t>(cq.address + layout.consumer_index);
+  const auto told = doorbell ? memory.load<uint32_t>(*doorbell) : std::nullopt;
+  if (!consumed || !told) return false;
+  return ((*consumed - be32toh(*told)) & doorbell_index_bits) < entries;
+}
+
+const CqLayout* find_cq_layout(MemoryReader& memory, const MemoryMap& map,
+                               std::span<const ContextInfo> contexts, const std::string& provider) {
+  if (provider.find("/libmlx5") == std::string::npos) return nullptr;
+  std::vector<const CqInfo*> cqs;
+  for (const ContextInfo& context : contexts) {
+    if (context.provider != provider) continue;
+    for (const CqInfo& cq : context.cqs) cqs.push_back(&cq);
+  }
+  for (const CqLayout& layout : mlx5_layouts) {
+    const bool all = std::ranges::all_of(
+        cqs, [&](const CqInfo* cq) { return has_layout(memory, map, *cq, layout); });
+    if (all && !cqs.empty()) return &layout;
+  }
+  return nullptr;
+}
+
+}  // namespace pollgap
