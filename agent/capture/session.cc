@@ -65,8 +65,12 @@ Json target_json(const Process& process, const std::vector<ContextInfo>& context
   return target;
 }
 
+const char* timing_name(const AttachOptions& options) {
+  return options.timing == "entry" ? "entry" : "uprobe";
+}
+
 Json options_json(const AttachOptions& options) {
-  Json json{{"threshold_ns", options.threshold_ns}, {"timing", "uprobe"}};
+  Json json{{"threshold_ns", options.threshold_ns}, {"timing", timing_name(options)}};
   if (options.duration_ns != 0) json["duration_ns"] = options.duration_ns;
   if (!options.tids.empty()) json["tids"] = options.tids;
   if (!options.poll_sites.empty()) json["poll_sites"] = options.poll_sites;
@@ -119,7 +123,7 @@ struct CaptureSession::Impl {
         process(std::move(target)),
         found(std::move(sites)),
         programs(std::move(loaded)),
-        probes(programs, process->pid()),
+        probes(programs, process->pid(), options.timing == "entry"),
         faults(programs.object().progs.on_fault_minor, programs.object().progs.on_fault_major),
         names(*process, cgroups, std::move(kernel), std::move(user)) {}
 
@@ -225,7 +229,7 @@ void CaptureSession::Impl::flush(const Sink& sink) {
 }
 
 Json CaptureSession::Impl::coverage() const {
-  Json json{{"timing", "uprobe"},
+  Json json{{"timing", timing_name(options)},
             {"lost_records", programs.lost_records()},
             {"missing_tracepoints", programs.missing()},
             {"polls_without_return", probes.without_return()},

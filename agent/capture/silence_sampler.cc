@@ -38,8 +38,8 @@ SilenceSampler::~SilenceSampler() {
 
 void SilenceSampler::watch() {
   // A few microseconds in each half threshold: late, they would be worth nothing. Not by a nice
-  // value: where the target is in one cgroup or autogroup with the agent, what this thread weighs is
-  // taken from the target's share of its own core (kernel/sched/fair.c: calc_group_shares).
+  // value: where the target is in one cgroup or autogroup with the agent, what this thread weighs
+  // is taken from the target's share of its own core (kernel/sched/fair.c: calc_group_shares).
   const sched_param lowest{.sched_priority = 1};
   sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &lowest);
   const auto& clocks = programs_.clocks();

@@ -21,13 +21,13 @@ UprobePlace first_instruction(const Site& site, uint64_t cookie) {
 
 }  // namespace
 
-SiteProbes::SiteProbes(KernelPrograms& programs, pid_t pid)
-    : programs_(programs), links_(pid, programs.multi_uprobes()) {}
+SiteProbes::SiteProbes(KernelPrograms& programs, pid_t pid, bool read_cqs)
+    : programs_(programs), read_cqs_(read_cqs), links_(pid, programs.multi_uprobes()) {}
 
 void SiteProbes::place_poll(const Site& site, uint32_t role, Places& polls) {
   uint64_t cookie = PG_COOKIE(role, poll_sites_.size());
   poll_sites_.push_back(site);
-  if (site.cq_layout != nullptr && poll_sites_.size() <= PG_MAX_POLL_SITES) {
+  if (read_cqs_ && site.cq_layout != nullptr && poll_sites_.size() <= PG_MAX_POLL_SITES) {
     programs_.set_cq_layout(static_cast<uint32_t>(poll_sites_.size() - 1), *site.cq_layout);
   } else if (site.first_execution == ProbeExecution::emulated) {
     cookie |= PG_COOKIE_HAS_RETURN;

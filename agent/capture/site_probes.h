@@ -17,8 +17,9 @@ namespace pollgap {
 
 class SiteProbes {
  public:
-  // `programs` must outlive it.
-  SiteProbes(KernelPrograms& programs, pid_t pid);
+  // `programs` must outlive it. `read_cqs`: where a site's CQs can be read, its returns are not
+  // probed.
+  SiteProbes(KernelPrograms& programs, pid_t pid, bool read_cqs);
 
   // Attaches to every site of the list that has no probe yet.
   Status attach(const std::vector<Site>& sites);
@@ -42,6 +43,7 @@ class SiteProbes {
   void place_verb(const Site& site, Places& verbs);
 
   KernelPrograms& programs_;
+  bool read_cqs_;
   UprobeLinks links_;
   std::set<std::pair<std::string, uint64_t>> placed_;
   std::vector<Site> poll_sites_;

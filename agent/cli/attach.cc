@@ -198,8 +198,11 @@ void add_attach(CLI::App& app, ExitCode& exit) {
                       "The shortest silence that is a gap (default 1ms)");
   add_duration_option(*command, "--duration", options->attach.duration_ns,
                       "How long to watch (default: until Ctrl-C)");
-  command->add_option("--timing", options->attach.timing, "How polls are timed (default auto)")
-      ->check(CLI::IsMember({"auto", "uprobe", "observe"}));
+  command
+      ->add_option("--timing", options->attach.timing,
+                   "How polls are timed: uprobe, at entry and return; entry, at a third of the "
+                   "price, where their CQs can be read (default auto: uprobe)")
+      ->check(CLI::IsMember({"auto", "uprobe", "entry", "observe"}));
   command->add_option("--poll-site", options->attach.poll_sites,
                       "Code that polls without verbs: FILE:SYMBOL or FILE+0xOFFSET");
   command->add_option("--output", options->output, "Write the JSON report to this file");

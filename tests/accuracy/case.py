@@ -46,8 +46,9 @@ DISTURBANCES = {
 class Case:
     """One session: a workload with at most one disturbance, and the agent attached to it."""
 
-    def __init__(self, programs, directory):
+    def __init__(self, programs, directory, timing="auto"):
         self.programs = programs
+        self.timing = timing
         os.makedirs(directory)
         self.directory = directory
         self.report = None
@@ -65,7 +66,8 @@ class Case:
                                               self.path("truth.jsonl"), *workload_options)
         with target:
             agent = self.programs.start_agent(target.pid, "--output", self.path("report.json"),
-                                              "--capture", self.path("events.pgc"))
+                                              "--capture", self.path("events.pgc"),
+                                              "--timing", self.timing)
             with agent:
                 agent.wait_for(ATTACHED, 120)
                 attached = time.monotonic_ns()
