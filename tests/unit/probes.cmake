@@ -31,6 +31,7 @@ find_library(POLLGAP_LIBMLX5 NAMES libmlx5.so.1 REQUIRED)
 get_filename_component(pollgap_library_directory ${POLLGAP_LIBIBVERBS} DIRECTORY)
 
 add_executable(probes_unit_test
+  probes_cq_layout_test.cc
   probes_elf_image_test.cc
   probes_instruction_choice_test.cc
   probes_live_context_test.cc
