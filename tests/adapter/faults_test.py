@@ -5,7 +5,6 @@
   faults_test.py --run tools/soft-hca/run --library LIBRARY CASE
   faults_test.py --list
 """
-import argparse
 import json
 import os
 import signal
@@ -189,21 +188,11 @@ CASES = [faults_are_logged_and_counted, bad_commands_are_refused,
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--run")
-    parser.add_argument("--library")
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("case", nargs="?")
-    options = parser.parse_args()
-    names = {case.__name__: case for case in CASES}
-    if options.list:
-        print("\n".join(names))
-        return 0
-    if options.case not in names:
-        parser.error(f"no case {options.case!r}")
+    cases = {case.__name__: case for case in CASES}
+    options = programs_test.arguments(cases)
     with tempfile.TemporaryDirectory(prefix="soft-hca-faults-test.") as directory:
         try:
-            names[options.case](options, f"faults-{os.getpid()}", directory)
+            cases[options.case](options, f"faults-{os.getpid()}", directory)
         except Failure as failure:
             print(f"FAILED: {options.case}: {failure}")
             return 1
