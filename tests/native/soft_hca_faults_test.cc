@@ -7,6 +7,8 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <string>
 #include <vector>
@@ -58,18 +60,82 @@ class Faults : public SoftHca {
   }
 };
 
-TEST_F(Faults, ACqeHeldBackArrivesWithin200MicrosecondsOfItsTime) {
-  make_connection();
-  uint64_t best = std::numeric_limits<uint64_t>::max();
-  for (int i = 0; i < kTries; ++i) {
-    inject("delay by=20ms count=1" + of(left));
-    const uint64_t took = time_of_write();
-    ASSERT_GE(took, 20 * kMillisecond);
-    best = std::min(best, took - 20 * kMillisecond);
-    inject("clear");
+// How long a thread of this process has been runnable without running, which the kernel adds up
+// when the thread gets the CPU (the kernel's Documentation/scheduler/sched-stats.rst); 0 where it
+// does not.
+class RunDelay {
+ public:
+  explicit RunDelay(const std::filesystem::path& task) : file_(task / "schedstat") {}
+  uint64_t total_ns() {
+    uint64_t ran = 0;
+    uint64_t waited = 0;
+    file_.clear();
+    file_.seekg(0);
+    file_ >> ran >> waited;
+    return waited;
   }
-  std::printf("held back by 20 ms: %llu ns late at best\n", static_cast<unsigned long long>(best));
-  EXPECT_LE(best, 200'000U);
+
+ private:
+  std::ifstream file_;
+};
+
+std::filesystem::path device_thread() {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::ifstream(task.path() / "comm") >> name;
+    if (name == "soft-hca") return task.path();
+  }
+  ADD_FAILURE() << "no device thread";
+  return "/proc/thread-self";
+}
+
+// The next line of the log about fault `id`, or "" if there is none within ten seconds.
+std::string await_line(std::ifstream* log, const std::string& id) {
+  std::string line;
+  for (const uint64_t end = now_ns() + 10 * kSecond; now_ns() < end; log->clear()) {
+    while (std::getline(*log, line)) {
+      if (line.find("\"id\":" + id + ",") != std::string::npos) return line;
+    }
+  }
+  return "";
+}
+
+uint64_t log_value(const std::string& line, const std::string& name) {
+  return std::stoull(line.substr(line.find("\"" + name + "\":") + name.size() + 3));
+}
+
+// The fault log says when the CQE was written. What is taken off its lateness is only the time for
+// which the kernel says that the device thread wanted a CPU and did not have it, since just before
+// the CQE was due. Two of the twenty may fall to what no thread's time shows: interrupts, and a
+// hypervisor that runs something else.
+TEST_F(Faults, ACqeHeldBackArrivesWithin200MicrosecondsOfItsTime) {
+  constexpr int kHolds = 20;
+  make_connection();
+  RunDelay device(device_thread());
+  std::ifstream log(soft_hca_log());
+  std::vector<uint64_t> unexcused;
+  for (int i = 0; i < kHolds; ++i) {
+    const std::string answer = inject("delay by=20ms count=1" + of(left));
+    const uint64_t due = now_ns() + 20 * kMillisecond;  // at the earliest
+    ASSERT_EQ(post_send(left.get(), write(1, 0, 64, 8)), 0);
+    uint64_t before = 0;
+    for (uint64_t look = device.total_ns(); now_ns() < due; look = device.total_ns()) before = look;
+    wait_for(cq.get(), 1);
+    const uint64_t arrived = now_ns();
+    const uint64_t waited = device.total_ns() - before;
+    inject("clear");
+    const std::string line = await_line(&log, answer.substr(3, answer.find(' ', 3) - 3));
+    ASSERT_NE(line, "") << "the log has nothing about " << answer;
+    const uint64_t written = log_value(line, "end_mono_ns");
+    const uint64_t late = written - log_value(line, "start_mono_ns") - 20 * kMillisecond;
+    const uint64_t excused = std::min(late, waited);
+    EXPECT_LE(written, arrived);
+    unexcused.push_back(late - excused);
+    std::printf("held back by 20 ms: written %llu ns late, %llu of them without a CPU\n",
+                static_cast<unsigned long long>(late), static_cast<unsigned long long>(excused));
+  }
+  std::sort(unexcused.begin(), unexcused.end());
+  EXPECT_LE(unexcused[kHolds * 9 / 10 - 1], 200'000U);
 }
 
 TEST_F(Faults, ADroppedPacketComesAfterTheTimeout) {

@@ -1016,6 +1016,8 @@ int main(int argc, char** argv) {
   options.real_time = true;  // where it sleeps
   options.registration_ns_per_page = pollgap::kRegistrationNsPerPage;
   if (const char* parent = std::getenv("SYSFS_PARENT")) options.sysfs_parent = parent;
+  options.fabric = "soft-hca-test-" + std::to_string(getpid());
+  options.log = pollgap::soft_hca_log();
   const std::string problem = pollgap::soft_hca::start(options);
   if (!problem.empty()) {
     std::fprintf(stderr, "soft_hca_test: %s\n", problem.c_str());
