@@ -20,15 +20,17 @@ namespace pollgap::soft_hca {
 
 struct Options {
   int cpu = -1;      // of the device thread; -1: anywhere
-  bool spin = true;  // the device thread spins (else sleeps ~20 us between rounds)
+  bool spin = true;  // the device thread spins (else sleeps between its rounds)
   uint64_t completion_delay_ns =
       0;  // from doorbell to CQE, all but flush errors, which come at once
   uint64_t registration_ns_per_page = 0;  // ibv_reg_mr spends this per 4 KiB page, besides pinning
   int nice =
       0;  // added to the device thread's: below 0 (needs CAP_SYS_NICE) others disturb it less
-  uint64_t sleep_ns = 20'000;  // of the device thread between rounds, when it does not spin
-  bool real_time = false;      // a sleeping device thread is SCHED_FIFO where that is permitted
-  int cqe_version = 1;         // the newest that the adapter offers: 0 or 1
+  // Of the device thread between rounds, when it does not spin; five times that after 1 ms without
+  // work.
+  uint64_t sleep_ns = 20'000;
+  bool real_time = false;  // a sleeping device thread is SCHED_FIFO where that is permitted
+  int cqe_version = 1;     // the newest that the adapter offers: 0 or 1
   // The adapter is shared with those processes of this user that name the same fabric, takes
   // control commands from other processes, and keeps the counters in its sysfs tree; empty: not.
   std::string fabric = {};
