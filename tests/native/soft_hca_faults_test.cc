@@ -33,33 +33,6 @@ uint64_t counter(const std::string& name) {
   return std::stoull(all.substr(at + name.size() + 2));
 }
 
-class Faults : public SoftHca {
- protected:
-  void TearDown() override {
-    EXPECT_EQ(soft_hca::control("clear"), "ok");
-    SoftHca::TearDown();
-  }
-  // Returns the answer, which must be good.
-  std::string inject(const std::string& command) {
-    std::string answer = soft_hca::control(command);
-    EXPECT_EQ(answer.rfind("ok", 0), 0U) << command << ": " << answer;
-    return answer;
-  }
-  std::string of(const Pair& pair) const { return " qp=" + std::to_string(pair->qp_num); }
-
-  // From the post of a write to its completion.
-  uint64_t time_of_write(ibv_wc_status expected = IBV_WC_SUCCESS) {
-    const uint64_t before = now_ns();
-    EXPECT_EQ(post_send(left.get(), write(1, 0, 64, 8)), 0);
-    EXPECT_EQ(wait_for(cq.get(), 1)[0].status, expected);
-    return now_ns() - before;
-  }
-  static void expect_close(uint64_t time_ns, uint64_t expected_ns, uint64_t tolerance_ns) {
-    EXPECT_GE(time_ns, expected_ns);
-    EXPECT_LE(time_ns, expected_ns + tolerance_ns);
-  }
-};
-
 // How long a thread of this process has been runnable without running, which the kernel adds up
 // when the thread gets the CPU (the kernel's Documentation/scheduler/sched-stats.rst); 0 where it
 // does not.
@@ -89,6 +62,45 @@ std::filesystem::path device_thread() {
   return "/proc/thread-self";
 }
 
+class Faults : public SoftHca {
+ protected:
+  void TearDown() override {
+    EXPECT_EQ(soft_hca::control("clear"), "ok");
+    SoftHca::TearDown();
+  }
+  // Returns the answer, which must be good.
+  std::string inject(const std::string& command) {
+    std::string answer = soft_hca::control(command);
+    EXPECT_EQ(answer.rfind("ok", 0), 0U) << command << ": " << answer;
+    return answer;
+  }
+  std::string of(const Pair& pair) const { return " qp=" + std::to_string(pair->qp_num); }
+
+  // From the post of a write to its completion.
+  uint64_t time_of_write(ibv_wc_status expected = IBV_WC_SUCCESS) {
+    const uint64_t waited_before = waited_ns();
+    const uint64_t before = now_ns();
+    EXPECT_EQ(post_send(left.get(), write(1, 0, 64, 8)), 0);
+    EXPECT_EQ(wait_for(cq.get(), 1)[0].status, expected);
+    const uint64_t took = now_ns() - before;
+    without_cpu_ns = waited_ns() - waited_before;
+    return took;
+  }
+  // How much later than expected, besides the time for which a thread wanted a CPU.
+  uint64_t unexcused(uint64_t time_ns, uint64_t expected_ns) const {
+    EXPECT_GE(time_ns, expected_ns);
+    const uint64_t late = time_ns - std::min(time_ns, expected_ns);
+    return late - std::min(late, without_cpu_ns);
+  }
+
+  uint64_t without_cpu_ns = 0;  // during the last time_of_write()
+
+ private:
+  uint64_t waited_ns() { return device_.total_ns() + poller_.total_ns(); }
+  RunDelay device_{device_thread()};
+  RunDelay poller_{"/proc/thread-self"};
+};
+
 // The next line of the log about fault `id`, or "" if there is none within ten seconds.
 std::string await_line(std::ifstream* log, const std::string& id) {
   std::string line;
@@ -113,7 +125,7 @@ TEST_F(Faults, ACqeHeldBackArrivesWithin200MicrosecondsOfItsTime) {
   make_connection();
   RunDelay device(device_thread());
   std::ifstream log(soft_hca_log());
-  std::vector<uint64_t> unexcused;
+  std::vector<uint64_t> lateness;
   for (int i = 0; i < kHolds; ++i) {
     const std::string answer = inject("delay by=20ms count=1" + of(left));
     const uint64_t due = now_ns() + 20 * kMillisecond;  // at the earliest
@@ -130,12 +142,12 @@ TEST_F(Faults, ACqeHeldBackArrivesWithin200MicrosecondsOfItsTime) {
     const uint64_t late = written - log_value(line, "start_mono_ns") - 20 * kMillisecond;
     const uint64_t excused = std::min(late, waited);
     EXPECT_LE(written, arrived);
-    unexcused.push_back(late - excused);
+    lateness.push_back(late - excused);
     std::printf("held back by 20 ms: written %llu ns late, %llu of them without a CPU\n",
                 static_cast<unsigned long long>(late), static_cast<unsigned long long>(excused));
   }
-  std::sort(unexcused.begin(), unexcused.end());
-  EXPECT_LE(unexcused[kHolds * 9 / 10 - 1], 200'000U);
+  std::sort(lateness.begin(), lateness.end());
+  EXPECT_LE(lateness[kHolds * 9 / 10 - 1], 200'000U);
 }
 
 TEST_F(Faults, ADroppedPacketComesAfterTheTimeout) {
@@ -146,8 +158,7 @@ TEST_F(Faults, ADroppedPacketComesAfterTheTimeout) {
   for (int i = 0; i < kTries; ++i) {
     inject("drop count=1" + of(left));
     const uint64_t took = time_of_write();
-    ASSERT_GE(took, timeout);
-    best = std::min(best, took - timeout);
+    best = std::min(best, unexcused(took, timeout));
     inject("clear");
   }
   EXPECT_EQ(counter("local_ack_timeout_err"), timeouts + kTries);
@@ -162,7 +173,7 @@ TEST_F(Faults, EightTriesAndThenTheRetriesAreExceeded) {
   const uint64_t discards = counter("port_xmit_discards");
   inject("drop" + of(left));
   const uint64_t took = time_of_write(IBV_WC_RETRY_EXC_ERR);
-  expect_close(took, 8 * (uint64_t{4096} << 14), 200 * kMillisecond);
+  EXPECT_LE(unexcused(took, 8 * (uint64_t{4096} << 14)), 200 * kMillisecond);
   EXPECT_EQ(counter("local_ack_timeout_err"), timeouts + 8);
   EXPECT_EQ(counter("port_xmit_discards"), discards + 8);
 }
