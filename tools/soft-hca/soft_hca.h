@@ -35,7 +35,6 @@ struct Options {
   // control commands from other processes, and keeps the counters in its sysfs tree; empty: not.
   std::string fabric = {};
   std::string log = {};  // a file to which a line is added for what each fault does; needs fabric
-  std::string sysfs_parent = {};  // the directory for the sysfs tree; empty: nowhere on disk
 };
 
 // Makes the device "mlx5_0" appear, and hides real ones from this process. Call once, before any
@@ -46,15 +45,16 @@ std::string start(const Options& options);
 // opened, here or in a child of fork(). What fails then is said on standard error.
 std::string start_at_first_open(const Options& options);
 
-// The adapter's sysfs tree, as other processes find it while this one lives. Empty: not started.
+// The adapter's sysfs tree, as other processes find it while this one lives. Empty: not started, or
+// mounting is not permitted (it needs CAP_SYS_ADMIN), and only libibverbs in this process finds it.
 std::string sysfs_path();
 
 // Carries out a control command (tools/soft-hca/control --help) and returns its answer, which
 // begins with "ok" or "error".
 std::string control(const std::string& command);
 
-// Ends the device thread and removes what start() left on disk; verbs calls then fail with EIO.
-// Also runs at exit. What a killed process left on disk is removed by the next start().
+// Ends the device thread and removes the sysfs tree; verbs calls then fail with EIO. Also runs at
+// exit. A killed process leaves nothing either.
 void stop();
 
 // Changes completion_delay_ns for what is posted from now on. Each queue pair keeps its order.
