@@ -90,6 +90,12 @@ def lines_of(log, fault):
     return [line for line in lines if line["fault"] == fault]
 
 
+def standing(pair, process):
+    packets = pair.counter(process, "port_xmit_packets")
+    time.sleep(1)
+    return pair.counter(process, "port_xmit_packets") == packets
+
+
 def faults_are_logged_and_counted(options, fabric, directory):
     log = os.path.join(directory, "log")
     pair = Pair(options, fabric, log)
@@ -125,6 +131,9 @@ def faults_are_logged_and_counted(options, fabric, directory):
         packets = pair.counter(client, "port_xmit_packets")
         wait_until("traffic goes on",
                    lambda: pair.counter(client, "port_xmit_packets") > packets + 20)
+        # Then its next send stays unfinished, and is the one that fails.
+        pair.control(client, "slow", "by=60s", "for=60s")
+        wait_until("the client waits", lambda: standing(pair, client))
         number = pair.control(client, "list").stdout.split("qp=")[1].split()[0]
         pair.control(client, "fail", f"qp={number}", "syndrome=0x15", "vendor=0x81")
         output, _ = client.communicate(timeout=WAIT_S)
