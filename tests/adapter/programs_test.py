@@ -139,19 +139,24 @@ def run_devinfo(adapter):
             raise Failure(f"no {wanted!r} in the output of ibv_devinfo")
 
 
-def main():
+def arguments(cases):
+    """The command line of a test of several cases; ends the process when it only asks for them."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--run")
     parser.add_argument("--library")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("case", nargs="?")
+    parser.add_argument("case", nargs="?", metavar="CASE", choices=cases)
     options = parser.parse_args()
-    cases = [DEVINFO, *PAIRS, *ENVIRONMENTS]
     if options.list:
         print("\n".join(cases))
-        return 0
-    if options.case not in cases:
-        parser.error(f"no case {options.case!r}")
+        sys.exit(0)
+    if options.case is None:
+        parser.error("no case")
+    return options
+
+
+def main():
+    options = arguments([DEVINFO, *PAIRS, *ENVIRONMENTS])
     name, environment = ENVIRONMENTS.get(options.case, (options.case, {}))
     program = ["ibv_devinfo"] if name == DEVINFO else PAIRS[name]
     if shutil.which(program[0]) is None:

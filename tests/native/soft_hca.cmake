@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The soft adapter under the distribution's libibverbs and libmlx5. `--sleep`: with a device thread
-# that sleeps between its rounds.
+# that sleeps between its rounds. `--unprivileged`: so, and without a capability.
 pkg_check_modules(IBVERBS REQUIRED IMPORTED_TARGET libibverbs)
 find_package(GTest REQUIRED)
 add_executable(soft_hca_test
@@ -10,7 +10,8 @@ add_executable(soft_hca_test
 target_link_libraries(soft_hca_test pollgap_soft_hca PkgConfig::IBVERBS GTest::gtest)
 add_test(NAME soft_hca COMMAND soft_hca_test)
 add_test(NAME soft_hca_sleeping COMMAND soft_hca_test --sleep)
-set_tests_properties(soft_hca soft_hca_sleeping PROPERTIES LABELS native TIMEOUT 300)
+add_test(NAME soft_hca_unprivileged COMMAND soft_hca_test --unprivileged)
+set_tests_properties(soft_hca soft_hca_sleeping soft_hca_unprivileged PROPERTIES LABELS native TIMEOUT 300)
 
 # A million operations under random faults: as it ships, and with the adapter's own code under the
 # sanitizers.

@@ -7,6 +7,8 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <string>
 #include <vector>
@@ -31,6 +33,35 @@ uint64_t counter(const std::string& name) {
   return std::stoull(all.substr(at + name.size() + 2));
 }
 
+// How long a thread of this process has been runnable without running, which the kernel adds up
+// when the thread gets the CPU (the kernel's Documentation/scheduler/sched-stats.rst); 0 where it
+// does not.
+class RunDelay {
+ public:
+  explicit RunDelay(const std::filesystem::path& task) : file_(task / "schedstat") {}
+  uint64_t total_ns() {
+    uint64_t ran = 0;
+    uint64_t waited = 0;
+    file_.clear();
+    file_.seekg(0);
+    file_ >> ran >> waited;
+    return waited;
+  }
+
+ private:
+  std::ifstream file_;
+};
+
+std::filesystem::path device_thread() {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::ifstream(task.path() / "comm") >> name;
+    if (name == "soft-hca") return task.path();
+  }
+  ADD_FAILURE() << "no device thread";
+  return "/proc/thread-self";
+}
+
 class Faults : public SoftHca {
  protected:
   void TearDown() override {
@@ -47,29 +78,76 @@ class Faults : public SoftHca {
 
   // From the post of a write to its completion.
   uint64_t time_of_write(ibv_wc_status expected = IBV_WC_SUCCESS) {
+    const uint64_t waited_before = waited_ns();
     const uint64_t before = now_ns();
     EXPECT_EQ(post_send(left.get(), write(1, 0, 64, 8)), 0);
     EXPECT_EQ(wait_for(cq.get(), 1)[0].status, expected);
-    return now_ns() - before;
+    const uint64_t took = now_ns() - before;
+    without_cpu_ns = waited_ns() - waited_before;
+    return took;
   }
-  static void expect_close(uint64_t time_ns, uint64_t expected_ns, uint64_t tolerance_ns) {
+  // How much later than expected, besides the time for which a thread wanted a CPU.
+  uint64_t unexcused(uint64_t time_ns, uint64_t expected_ns) const {
     EXPECT_GE(time_ns, expected_ns);
-    EXPECT_LE(time_ns, expected_ns + tolerance_ns);
+    const uint64_t late = time_ns - std::min(time_ns, expected_ns);
+    return late - std::min(late, without_cpu_ns);
   }
+
+  uint64_t without_cpu_ns = 0;  // during the last time_of_write()
+
+ private:
+  uint64_t waited_ns() { return device_.total_ns() + poller_.total_ns(); }
+  RunDelay device_{device_thread()};
+  RunDelay poller_{"/proc/thread-self"};
 };
 
-TEST_F(Faults, ACqeHeldBackArrivesWithin200MicrosecondsOfItsTime) {
-  make_connection();
-  uint64_t best = std::numeric_limits<uint64_t>::max();
-  for (int i = 0; i < kTries; ++i) {
-    inject("delay by=20ms count=1" + of(left));
-    const uint64_t took = time_of_write();
-    ASSERT_GE(took, 20 * kMillisecond);
-    best = std::min(best, took - 20 * kMillisecond);
-    inject("clear");
+// The next line of the log about fault `id`, or "" if there is none within ten seconds.
+std::string await_line(std::ifstream* log, const std::string& id) {
+  std::string line;
+  for (const uint64_t end = now_ns() + 10 * kSecond; now_ns() < end; log->clear()) {
+    while (std::getline(*log, line)) {
+      if (line.find("\"id\":" + id + ",") != std::string::npos) return line;
+    }
   }
-  std::printf("held back by 20 ms: %llu ns late at best\n", static_cast<unsigned long long>(best));
-  EXPECT_LE(best, 200'000U);
+  return "";
+}
+
+uint64_t log_value(const std::string& line, const std::string& name) {
+  return std::stoull(line.substr(line.find("\"" + name + "\":") + name.size() + 3));
+}
+
+// The fault log says when the CQE was written. What is taken off its lateness is only the time for
+// which the kernel says that the device thread wanted a CPU and did not have it, since just before
+// the CQE was due. Two of the twenty may fall to what no thread's time shows: interrupts, and a
+// hypervisor that runs something else.
+TEST_F(Faults, ACqeHeldBackArrivesWithin200MicrosecondsOfItsTime) {
+  constexpr int kHolds = 20;
+  make_connection();
+  RunDelay device(device_thread());
+  std::ifstream log(soft_hca_log());
+  std::vector<uint64_t> lateness;
+  for (int i = 0; i < kHolds; ++i) {
+    const std::string answer = inject("delay by=20ms count=1" + of(left));
+    const uint64_t due = now_ns() + 20 * kMillisecond;  // at the earliest
+    ASSERT_EQ(post_send(left.get(), write(1, 0, 64, 8)), 0);
+    uint64_t before = 0;
+    for (uint64_t look = device.total_ns(); now_ns() < due; look = device.total_ns()) before = look;
+    wait_for(cq.get(), 1);
+    const uint64_t arrived = now_ns();
+    const uint64_t waited = device.total_ns() - before;
+    inject("clear");
+    const std::string line = await_line(&log, answer.substr(3, answer.find(' ', 3) - 3));
+    ASSERT_NE(line, "") << "the log has nothing about " << answer;
+    const uint64_t written = log_value(line, "end_mono_ns");
+    const uint64_t late = written - log_value(line, "start_mono_ns") - 20 * kMillisecond;
+    const uint64_t excused = std::min(late, waited);
+    EXPECT_LE(written, arrived);
+    lateness.push_back(late - excused);
+    std::printf("held back by 20 ms: written %llu ns late, %llu of them without a CPU\n",
+                static_cast<unsigned long long>(late), static_cast<unsigned long long>(excused));
+  }
+  std::sort(lateness.begin(), lateness.end());
+  EXPECT_LE(lateness[kHolds * 9 / 10 - 1], 200'000U);
 }
 
 TEST_F(Faults, ADroppedPacketComesAfterTheTimeout) {
@@ -80,8 +158,7 @@ TEST_F(Faults, ADroppedPacketComesAfterTheTimeout) {
   for (int i = 0; i < kTries; ++i) {
     inject("drop count=1" + of(left));
     const uint64_t took = time_of_write();
-    ASSERT_GE(took, timeout);
-    best = std::min(best, took - timeout);
+    best = std::min(best, unexcused(took, timeout));
     inject("clear");
   }
   EXPECT_EQ(counter("local_ack_timeout_err"), timeouts + kTries);
@@ -96,7 +173,7 @@ TEST_F(Faults, EightTriesAndThenTheRetriesAreExceeded) {
   const uint64_t discards = counter("port_xmit_discards");
   inject("drop" + of(left));
   const uint64_t took = time_of_write(IBV_WC_RETRY_EXC_ERR);
-  expect_close(took, 8 * (uint64_t{4096} << 14), 200 * kMillisecond);
+  EXPECT_LE(unexcused(took, 8 * (uint64_t{4096} << 14)), 200 * kMillisecond);
   EXPECT_EQ(counter("local_ack_timeout_err"), timeouts + 8);
   EXPECT_EQ(counter("port_xmit_discards"), discards + 8);
 }

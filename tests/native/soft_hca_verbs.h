@@ -6,11 +6,13 @@
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
+#include <sys/mman.h>
 
 #include <cerrno>
 #include <cstring>
 #include <ctime>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tools/soft-hca/soft_hca.h"
@@ -207,6 +209,13 @@ inline void expect_silence(ibv_cq* cq, uint64_t duration_ns) {
   for (const uint64_t end = now_ns() + duration_ns; now_ns() < end;) {
     ASSERT_EQ(ibv_poll_cq(cq, 1, &completion), 0);
   }
+}
+
+// The adapter's log of what faults do; in memory.
+inline const std::string& soft_hca_log() {
+  static const std::string path =
+      "/proc/self/fd/" + std::to_string(memfd_create("soft-hca-log", MFD_CLOEXEC));
+  return path;
 }
 
 class SoftHca : public testing::Test {

@@ -18,7 +18,7 @@ class DeviceThread {
   struct Options {
     int cpu = -1;
     bool spin = true;
-    uint64_t sleep_ns = 20'000;  // between two rounds, when it does not spin
+    uint64_t sleep_ns = 20'000;  // between two rounds, when it does not spin; more when idle
     bool real_time = false;      // SCHED_FIFO, where that is permitted
     int nice = 0;
     uint64_t completion_delay_ns = 0;
@@ -75,6 +75,7 @@ class DeviceThread {
   Device device_;
   pthread_t thread_{};
   bool started_ = false;
+  uint64_t last_work_ns_ = 0;
   std::atomic<int> setup_{kSettingUp};  // or 0, or an errno value
   std::atomic<bool> stopping_{false};
   Request closed_marker_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/soft-hca/interpose.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/netlink.h>
@@ -14,11 +15,16 @@
 
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstdarg>
 #include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include "tools/soft-hca/adapter_identity.h"
 #include "tools/soft-hca/raw_syscalls.h"
+#include "tools/soft-hca/sysfs_tree.h"
 #include "tools/soft-hca/uverbs.h"
 
 namespace pollgap::soft_hca {
@@ -27,6 +33,8 @@ namespace {
 // Constant-initialized: libraries' constructors call the functions below before ours have run.
 constinit std::atomic<Uverbs*> device{nullptr};
 constinit std::atomic<Uverbs* (*)()> starter{nullptr};
+
+constinit std::atomic<const SysfsTree*> sysfs{nullptr};
 
 // What stands in for the device's file: its number is in the sysfs tree.
 constexpr char kStandIn[] = "/dev/null";
@@ -42,7 +50,74 @@ bool is_device_path(const char* path) {
   return path != nullptr && std::strcmp(path, kDevicePath) == 0;
 }
 
+// A sysfs tree without files. libibverbs lists one directory of it, and opens the one that it finds
+// there (find_sysfs_devs). Their descriptors are numbers that the kernel gives to nobody (the
+// largest fs.nr_open is 2147483584).
+constexpr std::string_view kListed = "class/infiniband_verbs";
+constexpr char kListedEntry[] = "uverbs0";
+constexpr int kListedFd = INT_MAX - 1;
+constexpr int kListedEntryFd = INT_MAX - 2;
+
+// The path in the tree; none: it is not in it.
+std::optional<std::string> path_in_tree(int dir, const char* path) {
+  if (path == nullptr || sysfs.load(std::memory_order_acquire) == nullptr) return std::nullopt;
+  const std::string_view name = path;
+  if (name.starts_with(kUnmountedPath) && name.substr(kUnmountedPath.size()).starts_with('/')) {
+    return std::string(name.substr(kUnmountedPath.size() + 1));
+  }
+  if (dir == kListedFd) return std::string(kListed) + "/" + path;
+  if (dir == kListedEntryFd) return std::string(kListed) + "/" + kListedEntry + "/" + path;
+  return std::nullopt;
+}
+
+int open_in_tree(const std::string& name, int flags) {
+  if ((flags & O_ACCMODE) != O_RDONLY) {
+    errno = EACCES;
+    return -1;
+  }
+  if (name == std::string(kListed) + "/" + kListedEntry) return kListedEntryFd;
+  const SysfsTree* tree = sysfs.load(std::memory_order_acquire);
+  const std::optional<std::string> content = tree == nullptr ? std::nullopt : tree->content(name);
+  if (!content) {
+    errno = ENOENT;
+    return -1;
+  }
+  const int fd = memfd_create("soft-hca-sysfs", MFD_CLOEXEC);
+  if (fd < 0) return -1;
+  if (pwrite(fd, content->data(), content->size(), 0) == static_cast<ssize_t>(content->size())) {
+    return fd;
+  }
+  raw::close(fd);
+  errno = EIO;
+  return -1;
+}
+
+// The one listing; its place is how much of it the thread has read.
+DIR* listing() {
+  static char object;
+  return reinterpret_cast<DIR*>(&object);
+}
+thread_local bool listed = false;
+
+dirent* read_listing() {
+  static dirent entry{.d_ino = 1,
+                      .d_off = 1,
+                      .d_reclen = sizeof(dirent),
+                      .d_type = DT_DIR,
+                      .d_name = {'u', 'v', 'e', 'r', 'b', 's', '0'}};
+  if (listed) return nullptr;
+  listed = true;
+  return &entry;
+}
+
+// libc's own function of that name.
+template <typename Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
 int open_any(int dir, const char* path, int flags, mode_t mode) {
+  if (const auto name = path_in_tree(dir, path)) return open_in_tree(*name, flags);
   if (!is_device_path(path) || !device_present()) return raw::openat(dir, path, flags, mode);
   Uverbs* uverbs = active_device();
   if (uverbs == nullptr) {
@@ -57,7 +132,13 @@ int open_any(int dir, const char* path, int flags, mode_t mode) {
   return fd;
 }
 
+// Of the tree libibverbs asks only what there is, and since when.
 int stat_any(const char* path, struct stat* result) {
+  if (const auto name = path_in_tree(AT_FDCWD, path)) {
+    if (SysfsTree::has(*name)) return raw::stat(kStandIn, result);
+    errno = ENOENT;
+    return -1;
+  }
   const bool ours = is_device_path(path) && device_present();
   return raw::stat(ours ? kStandIn : path, result);
 }
@@ -100,15 +181,24 @@ void answer_device_calls_from_first_open(Uverbs* (*start)()) {
   starter.store(start, std::memory_order_release);
 }
 
+void answer_sysfs_calls(const SysfsTree* tree) { sysfs.store(tree, std::memory_order_release); }
+
 std::string interposition_problem() {
   struct Function {
     const char* name;
     void* ours;
   };
   const Function functions[] = {
-      {"open", reinterpret_cast<void*>(&::open)},   {"openat", reinterpret_cast<void*>(&::openat)},
-      {"close", reinterpret_cast<void*>(&::close)}, {"ioctl", reinterpret_cast<void*>(&::ioctl)},
-      {"mmap", reinterpret_cast<void*>(&::mmap)},   {"socket", reinterpret_cast<void*>(&::socket)},
+      {"open", reinterpret_cast<void*>(&::open)},
+      {"openat", reinterpret_cast<void*>(&::openat)},
+      {"close", reinterpret_cast<void*>(&::close)},
+      {"ioctl", reinterpret_cast<void*>(&::ioctl)},
+      {"mmap", reinterpret_cast<void*>(&::mmap)},
+      {"socket", reinterpret_cast<void*>(&::socket)},
+      {"opendir", reinterpret_cast<void*>(&::opendir)},
+      {"readdir", reinterpret_cast<void*>(&::readdir)},
+      {"dirfd", reinterpret_cast<void*>(&::dirfd)},
+      {"closedir", reinterpret_cast<void*>(&::closedir)},
   };
   for (const Function& function : functions) {
     if (dlsym(RTLD_DEFAULT, function.name) != function.ours) {
@@ -121,7 +211,8 @@ std::string interposition_problem() {
 
 }  // namespace pollgap::soft_hca
 
-// The interposed calls. Each ends in the raw system call unless it concerns the device.
+// The interposed calls. Each ends in the raw system call, or in libc's function, unless it concerns
+// the device or its sysfs tree.
 
 extern "C" {
 
@@ -177,12 +268,42 @@ int socket(int domain, int type, int protocol) noexcept {
   return pollgap::soft_hca::raw::socket(domain, type, protocol);
 }
 
+DIR* opendir(const char* path) {
+  static auto* const libc = pollgap::soft_hca::next<DIR*(const char*)>("opendir");
+  const auto name = pollgap::soft_hca::path_in_tree(AT_FDCWD, path);
+  if (!name) return libc(path);
+  if (*name == pollgap::soft_hca::kListed) {
+    pollgap::soft_hca::listed = false;
+    return pollgap::soft_hca::listing();
+  }
+  errno = ENOENT;
+  return nullptr;
+}
+
+dirent* readdir(DIR* directory) {
+  static auto* const libc = pollgap::soft_hca::next<dirent*(DIR*)>("readdir");
+  if (directory == pollgap::soft_hca::listing()) return pollgap::soft_hca::read_listing();
+  return libc(directory);
+}
+
+int dirfd(DIR* directory) noexcept {
+  static auto* const libc = pollgap::soft_hca::next<int(DIR*)>("dirfd");
+  if (directory == pollgap::soft_hca::listing()) return pollgap::soft_hca::kListedFd;
+  return libc(directory);
+}
+
+int closedir(DIR* directory) {
+  static auto* const libc = pollgap::soft_hca::next<int(DIR*)>("closedir");
+  return directory == pollgap::soft_hca::listing() ? 0 : libc(directory);
+}
+
 // The names that programs built with 64-bit file offsets use; on 64-bit machines all is the same.
 static_assert(sizeof(off_t) == 8);
 int open64(const char*, int, ...) __attribute__((alias("open")));
 int openat64(int, const char*, int, ...) __attribute__((alias("openat")));
 int stat64(const char* __restrict, struct stat64* __restrict) noexcept
     __attribute__((alias("stat")));
+dirent64* readdir64(DIR*) __attribute__((alias("readdir")));
 void* mmap64(void*, size_t, int, int, int, off64_t) noexcept __attribute__((alias("mmap")));
 
 }  // extern "C"

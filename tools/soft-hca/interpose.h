@@ -8,6 +8,7 @@
 
 namespace pollgap::soft_hca {
 
+class SysfsTree;
 class Uverbs;
 
 // From now on the calls that concern the device are answered by `uverbs`, which must live for ever;
@@ -17,6 +18,9 @@ void answer_device_calls(Uverbs* uverbs);
 // The device is there, but `start` is called, once, when it is first opened, and returns who
 // answers from then on, or null when the device cannot be had; `start` says why.
 void answer_device_calls_from_first_open(Uverbs* (*start)());
+
+// From now on paths in kUnmountedPath are those of `tree`, which must live for ever; null: none.
+void answer_sysfs_calls(const SysfsTree* tree);
 
 // Returns an empty string, or why libraries do not reach the functions here.
 std::string interposition_problem();

@@ -54,7 +54,6 @@ Options options_of_environment() {
   options.fabric = variable("FABRIC");
   if (options.fabric.empty()) options.fabric = "default";
   options.log = variable("LOG");
-  options.sysfs_parent = variable("SYSFS_PARENT");
   return options;
 }
 

@@ -50,7 +50,7 @@ Process& process() {
 
 std::atomic<Adapter*> adapter{nullptr};
 
-// A child has neither thread, and what is on disk is its parent's.
+// A child has neither thread.
 void disable_in_child() {
   answer_device_calls(nullptr);
   Adapter* parents = adapter.exchange(nullptr);
@@ -93,11 +93,12 @@ std::string start(const Options& options, bool now) {
   if (options.cqe_version != 0 && options.cqe_version != 1) return "there are CQE versions 0 and 1";
   if (process().started) return "the soft adapter can be started only once a process";
   std::string problem = interposition_problem();
-  if (problem.empty()) problem = process().tree.create(options.sysfs_parent);
+  if (problem.empty()) problem = process().tree.create();
   if (problem.empty() && now) problem = launch(options);
   if (!problem.empty()) return problem;
   process().started = true;
   process().options = options;
+  if (process().tree.path() == kUnmountedPath) answer_sysfs_calls(&process().tree);
   setenv(kSysfsVariable, process().tree.path().c_str(), 1);
   if (!now) answer_device_calls_from_first_open(&launch_at_first_open);
   pthread_atfork(nullptr, nullptr, disable_in_child);
@@ -119,13 +120,14 @@ void stop() {
     running->management.stop();
   }
   if (!process().started) return;
+  answer_sysfs_calls(nullptr);
   process().tree.remove();
   unsetenv(kSysfsVariable);
 }
 
 std::string sysfs_path() {
   const std::lock_guard lock(process().lifecycle);
-  return process().tree.path().empty() ? "" : process().tree.public_path();
+  return process().tree.public_path();
 }
 
 std::string control(const std::string& command) {

@@ -20,20 +20,21 @@ namespace pollgap::soft_hca {
 
 struct Options {
   int cpu = -1;      // of the device thread; -1: anywhere
-  bool spin = true;  // the device thread spins (else sleeps ~20 us between rounds)
+  bool spin = true;  // the device thread spins (else sleeps between its rounds)
   uint64_t completion_delay_ns =
       0;  // from doorbell to CQE, all but flush errors, which come at once
   uint64_t registration_ns_per_page = 0;  // ibv_reg_mr spends this per 4 KiB page, besides pinning
   int nice =
       0;  // added to the device thread's: below 0 (needs CAP_SYS_NICE) others disturb it less
-  uint64_t sleep_ns = 20'000;  // of the device thread between rounds, when it does not spin
-  bool real_time = false;      // a sleeping device thread is SCHED_FIFO where that is permitted
-  int cqe_version = 1;         // the newest that the adapter offers: 0 or 1
+  // Of the device thread between rounds, when it does not spin; five times that after 1 ms without
+  // work.
+  uint64_t sleep_ns = 20'000;
+  bool real_time = false;  // a sleeping device thread is SCHED_FIFO where that is permitted
+  int cqe_version = 1;     // the newest that the adapter offers: 0 or 1
   // The adapter is shared with those processes of this user that name the same fabric, takes
   // control commands from other processes, and keeps the counters in its sysfs tree; empty: not.
   std::string fabric = {};
   std::string log = {};  // a file to which a line is added for what each fault does; needs fabric
-  std::string sysfs_parent = {};  // the directory for the sysfs tree; empty: nowhere on disk
 };
 
 // Makes the device "mlx5_0" appear, and hides real ones from this process. Call once, before any
@@ -44,15 +45,16 @@ std::string start(const Options& options);
 // opened, here or in a child of fork(). What fails then is said on standard error.
 std::string start_at_first_open(const Options& options);
 
-// The adapter's sysfs tree, as other processes find it while this one lives. Empty: not started.
+// The adapter's sysfs tree, as other processes find it while this one lives. Empty: not started, or
+// mounting is not permitted (it needs CAP_SYS_ADMIN), and only libibverbs in this process finds it.
 std::string sysfs_path();
 
 // Carries out a control command (tools/soft-hca/control --help) and returns its answer, which
 // begins with "ok" or "error".
 std::string control(const std::string& command);
 
-// Ends the device thread and removes what start() left on disk; verbs calls then fail with EIO.
-// Also runs at exit. What a killed process left on disk is removed by the next start().
+// Ends the device thread and removes the sysfs tree; verbs calls then fail with EIO. Also runs at
+// exit. A killed process leaves nothing either.
 void stop();
 
 // Changes completion_delay_ns for what is posted from now on. Each queue pair keeps its order.

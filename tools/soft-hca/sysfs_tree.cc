@@ -2,16 +2,13 @@
 #include "tools/soft-hca/sysfs_tree.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
-#include <vector>
 
 #include "tools/soft-hca/adapter_identity.h"
 #include "tools/soft-hca/raw_syscalls.h"
@@ -21,9 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kPrefix[] = "pollgap-soft-hca.";
-
-constexpr char kPort[] = "class/infiniband/mlx5_0/ports/1/";
+constexpr std::string_view kPort = "class/infiniband/mlx5_0/ports/1/";
 // High, out of the way of programs that count on low descriptor numbers.
 constexpr int kLowestDescriptor = 800;
 
@@ -63,30 +58,6 @@ constexpr File kFiles[] = {
     {"class/infiniband/mlx5_0/ports/1/pkeys/0", "0xffff"},
 };
 
-std::string base_directory() {
-  if (access("/dev/shm", W_OK | X_OK) == 0) return "/dev/shm";
-  const char* temporary = std::getenv("TMPDIR");
-  return temporary != nullptr && temporary[0] == '/' ? temporary : "/tmp";
-}
-
-int open_directory(const std::string& path) {
-  return raw::openat(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW, 0);
-}
-
-// Called with the base directory locked, so that no tree is half made.
-void remove_stale_trees(const std::string& base) {
-  std::error_code ignored;
-  std::vector<fs::path> stale;
-  for (const auto& entry : fs::directory_iterator(base, ignored)) {
-    if (entry.path().filename().string().rfind(kPrefix, 0) != 0) continue;
-    const int fd = open_directory(entry.path());
-    if (fd < 0) continue;  // another user's
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) stale.push_back(entry.path());
-    raw::close(fd);
-  }
-  for (const auto& path : stale) fs::remove_all(path, ignored);
-}
-
 bool write_file(const fs::path& path, const std::string& content) {
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
@@ -96,13 +67,25 @@ bool write_file(const fs::path& path, const std::string& content) {
   return !error && out.good();
 }
 
+// Calls visit(path, content) for every file, the counters' with 0, until that returns true; returns
+// whether it did.
+template <typename Visit>
+bool find_file(Visit visit) {
+  for (const File& file : kFiles) {
+    if (visit(std::string(file.path), file.content)) return true;
+  }
+  for (const CounterFile& file : kCounterFiles) {
+    if (visit(std::string(kPort) + file.path, "0")) return true;
+  }
+  return false;
+}
+
 std::string write_files(const std::string& root) {
   std::string failed;
-  const auto write = [&](const std::string& path, const std::string& content) {
-    if (failed.empty() && !write_file(fs::path(root) / path, content)) failed = path;
-  };
-  for (const File& file : kFiles) write(file.path, file.content);
-  for (const CounterFile& file : kCounterFiles) write(kPort + std::string(file.path), "0");
+  find_file([&](const std::string& path, const char* content) {
+    if (!write_file(fs::path(root) / path, content)) failed = path;
+    return !failed.empty();
+  });
   return failed.empty() ? "" : "cannot write " + root + "/" + failed + "; is there space left?";
 }
 
@@ -131,12 +114,13 @@ int detached_mount() {
 
 }  // namespace
 
-std::string SysfsTree::create(const std::string& parent) {
+std::string SysfsTree::create() {
   owner_pid_ = getpid();
-  if (!parent.empty()) return create_directory(parent);
   fd_ = detached_mount();
-  if (fd_ < 0) return create_directory(base_directory());
-  mounted_ = true;
+  if (fd_ < 0) {
+    path_ = kUnmountedPath;
+    return "";
+  }
   path_ = "/proc/self/fd/" + std::to_string(fd_);
   fchmod(fd_, 0755);
   std::string failure = write_files(path_);
@@ -144,49 +128,46 @@ std::string SysfsTree::create(const std::string& parent) {
   return failure;
 }
 
-std::string SysfsTree::create_directory(const std::string& base) {
-  const int base_fd = open_directory(base);
-  if (base_fd < 0) return "cannot open " + base + ": " + std::strerror(errno);
-  flock(base_fd, LOCK_EX);
-  remove_stale_trees(base);
-
-  std::string name = base + "/" + kPrefix + "XXXXXX";
-  std::string failure;
-  if (mkdtemp(name.data()) == nullptr) {
-    failure = "cannot make a directory in " + base + ": " + std::strerror(errno);
-  } else {
-    path_ = name;
-    fd_ = open_directory(path_);
-    if (fd_ < 0 || flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-      failure = "cannot lock " + path_ + ": " + std::strerror(errno);
-    } else {
-      failure = write_files(path_);
-    }
-  }
-  raw::close(base_fd);
-  if (!failure.empty()) remove();
-  return failure;
-}
-
 std::string SysfsTree::public_path() const {
-  return mounted_ ? "/proc/" + std::to_string(owner_pid_) + "/fd/" + std::to_string(fd_) : path_;
+  return fd_ < 0 ? "" : "/proc/" + std::to_string(owner_pid_) + "/fd/" + std::to_string(fd_);
 }
 
 void SysfsTree::remove() {
   if (path_.empty() || owner_pid_ != getpid()) return;
-  std::error_code ignored;
-  if (!mounted_) fs::remove_all(path_, ignored);
   path_.clear();
   if (fd_ >= 0) raw::close(fd_);
   fd_ = -1;
 }
 
+bool SysfsTree::has(std::string_view path) {
+  return find_file([&](const std::string& file, const char*) {
+    return file.starts_with(path) && (file.size() == path.size() || file[path.size()] == '/');
+  });
+}
+
+std::optional<std::string> SysfsTree::content(std::string_view file) const {
+  std::optional<std::string> found;
+  find_file([&](const std::string& path, const char* text) {
+    if (path == file) found = text;
+    return found.has_value();
+  });
+  const Counters* counters = counters_.load();
+  for (size_t i = 0; found && counters != nullptr && i < kCounters; ++i) {
+    if (file != std::string(kPort) + kCounterFiles[i].path) continue;
+    found = std::to_string(counters->get(static_cast<Counter>(i)) / kCounterFiles[i].divisor);
+  }
+  if (found) *found += '\n';
+  return found;
+}
+
 void SysfsTree::write_counters(const Counters& counters) {
+  counters_.store(&counters);
+  if (fd_ < 0) return;
   for (size_t i = 0; i < kCounters; ++i) {
     const uint64_t value = counters.get(static_cast<Counter>(i)) / kCounterFiles[i].divisor;
     if (value == written_[i]) continue;
     // In place, in one write: a reader sees the old number or the new one.
-    const std::string path = path_ + "/" + kPort + kCounterFiles[i].path;
+    const std::string path = path_ + "/" + std::string(kPort) + kCounterFiles[i].path;
     const std::string text = std::to_string(value) + "\n";
     const int fd = raw::openat(AT_FDCWD, path.c_str(), O_WRONLY | O_CLOEXEC, 0);
     if (fd < 0) continue;

@@ -4,8 +4,11 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "tools/soft-hca/counters.h"
 
@@ -13,8 +16,8 @@ namespace pollgap::soft_hca {
 
 // The tree of this process. It lies in a file system of its own that is mounted nowhere and
 // vanishes with the process, however that ends; SYSFS_PATH leads to it through a descriptor. Where
-// mounting is not permitted it is a directory under /dev/shm (or $TMPDIR, /tmp), locked (flock)
-// while its owner lives, which tells a tree in use from one that a killed process left behind.
+// mounting is not permitted there are no files: the calls that libibverbs makes are answered by
+// interpose.cc with what content() and has() say of paths in SYSFS_PATH.
 class SysfsTree {
  public:
   SysfsTree() = default;
@@ -22,27 +25,34 @@ class SysfsTree {
   SysfsTree(const SysfsTree&) = delete;
   SysfsTree& operator=(const SysfsTree&) = delete;
 
-  // Writes the tree; under `parent` if that is not empty. Returns an empty string or what failed.
-  std::string create(const std::string& parent);
+  // Returns an empty string or what failed.
+  std::string create();
 
   // Removes the tree. Does nothing when there is none, or in a child of the process that made it.
   void remove();
 
-  // For this process, and for any process while this one lives.
+  // For this process; empty: there is none.
   const std::string& path() const { return path_; }
+  // For any process while this one lives; empty: no other can see it.
   std::string public_path() const;
 
-  // Writes what has moved since the last time to the files of the counters.
+  // Tells of what has moved since the last time.
   void write_counters(const Counters& counters);
 
- private:
-  std::string create_directory(const std::string& base);
+  // What a file of the tree contains, by its path in the tree; none: there is no such file.
+  std::optional<std::string> content(std::string_view file) const;
+  // Whether there is such a file or directory.
+  static bool has(std::string_view path);
 
+ private:
   std::string path_;
-  int fd_ = -1;  // of the directory, locked, or of the mount
-  bool mounted_ = false;
+  int fd_ = -1;  // of the mount
   int owner_pid_ = 0;
   std::array<uint64_t, kCounters> written_{};
+  std::atomic<const Counters*> counters_{nullptr};
 };
+
+// What SYSFS_PATH is where there are no files. Nothing can be there.
+inline constexpr std::string_view kUnmountedPath = "/proc/self/soft-hca-sysfs";
 
 }  // namespace pollgap::soft_hca
