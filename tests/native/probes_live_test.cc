@@ -138,7 +138,7 @@ class Uprobe {
  private:
   // PERF_REG_X86_DX, _SI, _DI: arch/x86/include/uapi/asm/perf_regs.h
   static constexpr uint64_t registers = 1U << 3 | 1U << 4 | 1U << 5;
-  static constexpr size_t ring_bytes = 9 * 4096;
+  static constexpr size_t ring_bytes = size_t{9} * 4096;
   int fd_ = -1;
   void* pages_ = MAP_FAILED;
 };
@@ -299,7 +299,7 @@ TEST_F(LiveProcess, ByAUsersPollSite) {
   expect_hits(site(SiteRole::user, target.fact("poll_cq")), "poll", 200, target.fact("cq"));
   // One byte further no instruction starts.
   (void)snprintf(offset.data(), offset.size(), "+0x%llx",
-                 static_cast<unsigned long long>(poll.function_offset + 1));
+                 static_cast<unsigned long long>(poll.function_offset) + 1);
   options.poll_sites = {poll.module + offset.data()};
   const auto refused = discover(target.pid(), options);
   ASSERT_FALSE(refused);

@@ -33,6 +33,9 @@ if(NOT POLLGAP_SANITIZE AND NOT POLLGAP_FUZZ)
     add_executable(${program} soft_hca_random_test.cc ${soft_hca_sources})
     set(flags -fsanitize=${sanitizers_${sanitizer}} -fno-sanitize-recover=all -U_FORTIFY_SOURCE)
     target_compile_options(${program} PRIVATE ${flags})
+    # clang-tidy would look at the adapter's sources once for each command, and its va_list check is
+    # right only in the first: it keeps the names it looks for between them.
+    set_target_properties(${program} PROPERTIES EXPORT_COMPILE_COMMANDS OFF)
     target_link_options(${program} PRIVATE ${flags} -rdynamic)
     target_link_libraries(${program} PkgConfig::IBVERBS GTest::gtest Threads::Threads
                           ${CMAKE_DL_LIBS})

@@ -37,7 +37,9 @@ constexpr uint32_t kSlotBytes = 2048;
 constexpr uint64_t kReceiveBit = uint64_t{1} << 63;
 constexpr int kRights = kAllRemote | IBV_ACCESS_REMOTE_ATOMIC;
 
-uint8_t pattern(uint64_t id, uint32_t at) { return static_cast<uint8_t>(id * 131 + at * 7 + 3); }
+uint8_t pattern(uint64_t id, uint32_t at) {
+  return static_cast<uint8_t>(id * 131 + uint64_t{at} * 7 + 3);
+}
 
 POLLGAP_SHARED_WITH_ADAPTER void fill(uint8_t* to, uint64_t id, uint32_t length) {
   for (uint32_t i = 0; i < length; ++i) to[i] = pattern(id, i);

@@ -192,7 +192,7 @@ TEST(ProcessOpen, ExitsWhileHeld) {
 
 // The smallest 32-bit program: pause() for ever. Built by hand, for want of a 32-bit compiler.
 std::string write_32_bit_program() {
-  const std::string path = testing::TempDir() + "/pollgap_32_bit_program";
+  std::string path = testing::TempDir() + "/pollgap_32_bit_program";
   const unsigned char code[] = {0xb8, 29, 0, 0, 0, 0xcd, 0x80, 0xeb, 0xf7};  // pause; again
   Elf32_Ehdr header{};
   memcpy(header.e_ident, ELFMAG, SELFMAG);

@@ -43,7 +43,8 @@ TEST(Summary, CountsGapsByVerdictAndTimeByLedger) {
   EXPECT_EQ(summary.by_cause.at(Cause::preemption).gaps.total_ns, 2 * mixed.duration_ns);
   EXPECT_EQ(summary.by_cause.at(Cause::preemption).ledger_ns, 2 * 3'900'000u);
   EXPECT_EQ(summary.by_cause.at(Cause::hard_irq).gaps.count, 1u);
-  EXPECT_EQ(summary.by_cause.at(Cause::hard_irq).ledger_ns, irq.duration_ns + 2 * 750'000);
+  EXPECT_EQ(summary.by_cause.at(Cause::hard_irq).ledger_ns,
+            irq.duration_ns + uint64_t{2} * 750'000);
   EXPECT_EQ(summary.by_cause.at(Cause::self_kernel).gaps, DurationStatistic());
   uint64_t ledger_ns = 0;
   for (const auto& [cause, row] : summary.by_cause) ledger_ns += row.ledger_ns;

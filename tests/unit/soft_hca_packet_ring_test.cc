@@ -87,7 +87,7 @@ TEST_F(PacketRingTest, NonsenseFromTheOtherEndBreaksTheRing) {
     PacketReceiver reader(other.get());
     const Packet bad = packet_of(0, length);
     std::memcpy(other->data.data(), &bad, sizeof(bad));
-    other->written.store(2 * kRecordBytes);
+    other->written.store(uint64_t{2} * kRecordBytes);
     EXPECT_FALSE(reader.front(&packet, &payload));
     EXPECT_TRUE(reader.broken());
   }

@@ -71,8 +71,9 @@ int Uverbs::modify_srq(Context& context, const WriteRequest& request) {
   const SharedReceives* srq = find(shared_receives_, core.srq_handle, context);
   if (srq == nullptr) return EINVAL;
   if ((core.attr_mask & IBV_SRQ_LIMIT) == 0) return 0;
-  if (core.srq_limit > srq->queue->config().max_requests) return EINVAL;
-  return device_->run([&](Device*) { srq->queue->arm(core.srq_limit); }) ? 0 : EIO;
+  const uint32_t limit = core.srq_limit;  // a lambda cannot capture core: its array is flexible
+  if (limit > srq->queue->config().max_requests) return EINVAL;
+  return device_->run([&](Device*) { srq->queue->arm(limit); }) ? 0 : EIO;
 }
 
 int Uverbs::query_srq(Context& context, const WriteRequest& request) {
