@@ -101,13 +101,6 @@ def names(detail, culprit):
     return True
 
 
-def contradicts(detail, culprit):
-    """Whether a detail names another culprit. A segment too short to tell names none."""
-    if "function" in culprit:
-        return bool(detail.get("user_stack")) and not names(detail, culprit)
-    return any(key in detail for key in culprit) and not names(detail, culprit)
-
-
 def ledger_findings(report):
     """Segments are sorted, disjoint and sum to the gap exactly."""
     for gap in report["gaps"]:
@@ -124,13 +117,13 @@ def ledger_findings(report):
 
 def others_segments(injected, gaps, pid):
     """What the machine itself took, by the ledger: tasks that have nothing to do with the workload,
-    the hypervisor, the fair server. None on a quiet machine."""
+    the hypervisor, its limit of real-time tasks. None on a quiet machine."""
     if injected.cause == "preemption":
         return []
     return [part for gap in gaps for segment, part in segments(gap)
             if segment["cause"] in ("stolen", "agent")
             or segment["cause"] == "preemption" and segment["detail"].get("task", {}).get("pid") != pid
-            or segment["detail"].get("throttle") == "fair_server"]
+            or segment["cause"] == "throttled" != injected.cause]
 
 
 def most_named(gaps, parts):
@@ -228,8 +221,7 @@ def verdict_among(injected, meeting, gaps, pid):
         return "missed", alone, "no gap"
 
     found = [(part, detail) for gap in gaps for part, detail in segment_spans(gap, injected.cause)]
-    own = [part for part, detail in found
-           if not all(contradicts(detail, culprit) for culprit in injected.culprits)]
+    own = [part for part, _ in found]
     machine = others_segments(injected, gaps, pid)
     # A polling thread that is off its core injects nothing into itself, and what was not spent in
     # the cause was another's.
@@ -242,7 +234,10 @@ def verdict_among(injected, meeting, gaps, pid):
     strange = intervals.covered(injected.span, outside) - sum(
         intervals.covered(piece, outside) for piece in pieces)
     error = max(short, 0) + strange
-    if error <= allowed:
+    named = any(names(detail, culprit) for part, detail in found for culprit in injected.culprits
+                if any(intervals.overlaps(part, piece) for piece in pieces))
+    if error <= allowed and (named or alone - sum(intervals.covered(piece, machine)
+                                                  for piece in pieces) <= allowed):
         return "right", error, ""
     unexplained = intervals.covered(
         injected.span, [part for gap in gaps for part, _ in segment_spans(gap, "unexplained")])
