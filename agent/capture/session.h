@@ -22,7 +22,8 @@ struct AttachOptions {
   uint64_t threshold_ns = 1'000'000;
   uint64_t duration_ns = 0;  // 0: until told to stop; recorded, not enforced here
   std::string timing = "auto";
-  std::vector<std::string> poll_sites;  // --poll-site
+  std::vector<std::string> poll_sites;    // --poll-site
+  std::vector<std::string> trace_events;  // --trace-event, "GROUP:EVENT"
 };
 
 class CaptureSession {
