@@ -363,8 +363,8 @@ struct ev_process {
 enum ev_name_kind {
   EV_NAME_KERNEL_FUNCTION = 0, /* key: kernel address; text: symbol */
   EV_NAME_CGROUP = 1,          /* key: cgroup id; text: path below the mount */
-  EV_NAME_IRQ =
-      2, /* key: irq number; text: JSON {"device","affinity","effective_affinity","chip"} */
+  EV_NAME_IRQ = 2, /* key: irq number; text: JSON {"device","rdma_device","action","affinity",
+                      "effective_affinity","chip"} */
   EV_NAME_USER_FRAME =
       3,            /* key: user address; text: JSON {"function","file","line","module","offset"} */
   EV_NAME_VERB = 4, /* key: verb id; text: "ibv_reg_mr" */

@@ -121,7 +121,8 @@ std::string Dictionary::verb(uint32_t id) const {
 
 InterruptName Dictionary::interrupt(int irq) const {
   const nlohmann::json object = parse_object(find(EV_NAME_IRQ, static_cast<uint64_t>(irq)));
-  return {string_member(object, "device"), string_member(object, "affinity")};
+  return {string_member(object, "device"), string_member(object, "rdma_device"),
+          string_member(object, "action"), string_member(object, "affinity")};
 }
 
 Frame Dictionary::user_frame(uint64_t address) const {

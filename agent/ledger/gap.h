@@ -88,9 +88,12 @@ struct Detail {
   std::optional<int> irq;
   std::string action;  // interrupt's action name
   std::string device;
-  std::string affinity;           // CPU list
-  std::string callback;           // function an IPI was to run
-  std::optional<TaskRef> sender;  // of an IPI
+  std::string vector;                // what the driver uses it for: "completion 3"
+  std::string rdma_device;           // "mlx5_0": the RDMA adapter whose interrupt it is
+  bool target_uses_adapter = false;  // that the target has open
+  std::string affinity;              // CPU list
+  std::string callback;              // function an IPI was to run
+  std::optional<TaskRef> sender;     // of an IPI
   // blocked, self_kernel, control_verb
   std::string syscall;              // "nanosleep"
   std::string fault;                // "minor", "major"

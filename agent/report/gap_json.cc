@@ -49,6 +49,9 @@ void members(Visitor& visit, T& detail) {
   visit.optional("irq", detail.irq);
   visit.optional("action", detail.action);
   visit.optional("device", detail.device);
+  visit.optional("vector", detail.vector);
+  visit.optional("rdma_device", detail.rdma_device);
+  visit.optional("target_uses_adapter", detail.target_uses_adapter);
   visit.optional("affinity", detail.affinity);
   visit.optional("callback", detail.callback);
   visit.optional("sender", detail.sender);

@@ -59,6 +59,9 @@ Detail detail_for(Cause cause) {
       detail.irq = 36;
       detail.action = "virtio1-req.0";
       detail.device = "virtio1";
+      detail.vector = "completion 3";
+      detail.rdma_device = "mlx5_0";
+      detail.target_uses_adapter = true;
       detail.affinity = "0-7";
       break;
     case Cause::soft_irq:
