@@ -40,14 +40,14 @@ class TraceEvents(unittest.TestCase):
     def watch(self, patterns, act):
         """The report of a session in which `act` was done to the workload's PID."""
         options = [word for pattern in patterns for word in ("--trace-event", pattern)]
-        with self.programs.start_workload("--duration", "120s") as workload:
+        with self.programs.start_workload("--duration", "400s") as workload:
             with self.programs.start_agent(workload.pid, "--threshold", "5ms", "--output",
                                            self.path("report.json"), "--capture",
                                            self.path("events.pgc"), *options) as agent:
-                agent.wait_for(r"(?i)\battached\b", 60)
+                agent.wait_for(r"(?i)\battached\b", 180)
                 act(workload.pid)
                 time.sleep(0.3)
-                self.assertEqual(session.stop(agent, 60), 0, agent.text())
+                self.assertEqual(session.stop(agent, 120), 0, agent.text())
         with open(self.path("report.json"), encoding="utf-8") as file:
             report = json.load(file)
         with open(os.path.join(HERE, "../../tools/report.schema.json"), encoding="utf-8") as file:

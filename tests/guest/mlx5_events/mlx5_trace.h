@@ -20,6 +20,8 @@
 #endif
 #endif
 
+/* In the order that kernel tracepoints have. */
+/* clang-format off */
 TRACE_EVENT(mlx5_cmd,
   TP_PROTO(const char *command_str, u16 opcode, u16 op_mod, const char *status_str, u8 status,
            u32 syndrome, int err),
@@ -67,6 +69,7 @@ TRACE_EVENT(mlx5_fw,
   TP_printk("%s [0x%llx] %d [0x%x] %s", __get_str(dev_name), __entry->trace_timestamp,
             __entry->lost, __entry->event_id, __get_str(msg))
 );
+/* clang-format on */
 
 #endif /* MLX5_TRACE_H */
 
