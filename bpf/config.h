@@ -15,6 +15,10 @@
 #define PG_MAX_CPUS 1024
 #define PG_MAX_THREADS 256
 
+/* Of followed tracepoints, each CPU records at most so many in a window; the others are counted. */
+#define PG_TRACE_WINDOW_NS 100000000ull
+#define PG_TRACE_WINDOW_RECORDS 64
+
 struct pg_config {
   __u32 target_pid;     /* thread group of the target, initial PID namespace */
   __u32 agent_pid;      /* thread group of the agent */
@@ -86,7 +90,10 @@ struct pg_cpu {
   __u32 steal_wanted; /* a stall has ended here since the last reading of the steal clock */
   __u64 steal_ns;     /* that reading; steal_read_ns: when it was; 0: never */
   __u64 steal_read_ns;
-  __u64 rq_clock;           /* the runqueue's clock when the timer interrupt began */
+  __u64 rq_clock;        /* the runqueue's clock when the timer interrupt began */
+  __u64 trace_window_ns; /* since when trace_records are counted */
+  __u32 trace_records;   /* of followed tracepoints that fired here in that window */
+  __u32 reserved;
   struct pg_ipi_sender ipi; /* who sent the latest IPI to this CPU */
 } __attribute__((aligned(64)));
 

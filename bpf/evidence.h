@@ -23,6 +23,7 @@
 #define EV_COMM_BYTES 16
 #define EV_IRQ_NAME_BYTES 48
 #define EV_STACK_FRAMES 24
+#define EV_TRACE_BYTES 512
 
 enum ev_kind {
   EV_RUN = 1,     /* struct ev_run: a task ran on a watched CPU while a target thread was off it */
@@ -40,6 +41,8 @@ enum ev_kind {
   EV_WC_ERROR = 13, /* struct ev_wc_error: a poll returned error completions */
   EV_PROCESS = 14,  /* struct ev_process: a target thread exited, or the target called exec */
   EV_STEAL = 15,    /* struct ev_steal: a watched CPU's steal clock was read */
+  EV_TRACE = 16,    /* struct ev_trace: a followed tracepoint fired. It does not leave the capture
+                       stage, which decodes it: EV_TRACE_EVENT */
 
   EV_FIRST_AGENT_KIND = 64,
   EV_NAME = 64, /* struct ev_name: what an address, id or number is called */
@@ -50,6 +53,7 @@ enum ev_kind {
   EV_POLLS =
       68,       /* struct ev_polls: sums of one thread's polls of one CQ, since the session began */
   EV_LOST = 69, /* struct ev_lost: records lost in [start_ns, end_ns] */
+  EV_TRACE_EVENT = 70, /* struct ev_trace_event: a followed tracepoint fired, decoded */
 };
 
 /* 24 bytes. cpu is the CPU the record speaks of, not the one that wrote it. */
@@ -278,6 +282,19 @@ struct ev_steal {
   __u64 steal_ns;          /* stolen between the two */
 };
 
+/* A tracepoint of a driver or kernel module, whose layout only the running kernel knows. */
+struct ev_trace {
+  struct ev_header header; /* start == end: when it fired */
+  __u32 tid;               /* the task in whose context it fired */
+  __u32 pid;
+  char comm[EV_COMM_BYTES];
+  __u32 event; /* index into the list of the events that the agent follows */
+  __u32 reserved;
+  __u8 data[EV_TRACE_BYTES]; /* the beginning of its record. In place of the first 8 bytes (the
+                                common fields) a pointer of no use; what lies behind the record's
+                                end means nothing */
+};
+
 enum ev_gap_kind {
   EV_GAP_IN_POLL = 0,
   EV_GAP_BETWEEN_POLLS = 1,
@@ -346,8 +363,8 @@ struct ev_process {
 enum ev_name_kind {
   EV_NAME_KERNEL_FUNCTION = 0, /* key: kernel address; text: symbol */
   EV_NAME_CGROUP = 1,          /* key: cgroup id; text: path below the mount */
-  EV_NAME_IRQ =
-      2, /* key: irq number; text: JSON {"device","affinity","effective_affinity","chip"} */
+  EV_NAME_IRQ = 2, /* key: irq number; text: JSON {"device","rdma_device","action","affinity",
+                      "effective_affinity","chip"} */
   EV_NAME_USER_FRAME =
       3,            /* key: user address; text: JSON {"function","file","line","module","offset"} */
   EV_NAME_VERB = 4, /* key: verb id; text: "ibv_reg_mr" */
@@ -370,7 +387,11 @@ struct ev_text {
   /* text_bytes bytes of JSON, zero-padded to a multiple of 8 */
 };
 
-enum ev_agent_what { EV_AGENT_ATTACH = 0, EV_AGENT_DETACH = 1, EV_AGENT_LATE_SITE = 2 };
+enum ev_agent_what {
+  EV_AGENT_ATTACH = 0,
+  EV_AGENT_DETACH = 1,
+  EV_AGENT_LATE_SITE = 2, /* also: to tracepoints of a module loaded meanwhile */
+};
 
 struct ev_agent {
   struct ev_header header;
@@ -396,6 +417,18 @@ struct ev_polls {
 struct ev_lost {
   struct ev_header header;
   __u64 records;
+};
+
+struct ev_trace_event {
+  struct ev_header header; /* start == end: when it fired */
+  __u32 tid;               /* the task in whose context it fired */
+  __u32 pid;
+  char comm[EV_COMM_BYTES];
+  __u32 text_bytes;
+  __u32 reserved;
+  /* text_bytes bytes of JSON, zero-padded to a multiple of 8:
+     {"event": "mlx5:mlx5_cmd", "text": as the kernel's print format has it, "fields": {name: text},
+      "truncated": true where its record was longer than EV_TRACE_BYTES} */
 };
 
 #endif /* POLLGAP_EVIDENCE_H */

@@ -4,5 +4,6 @@
 #include "poll.bpf.h"
 #include "sched.bpf.h"
 #include "self.bpf.h"
+#include "trace.bpf.h"
 
 char program_license[] SEC("license") = "Dual BSD/GPL";

@@ -204,6 +204,10 @@ uint64_t KernelPrograms::lost_records() const {
   return const_cast<const volatile __u64&>(object_->bss->lost_records);
 }
 
+uint64_t KernelPrograms::trace_dropped() const {
+  return const_cast<const volatile __u64&>(object_->bss->trace_dropped);
+}
+
 uint32_t KernelPrograms::threads_refused() const {
   return const_cast<const volatile __u32&>(object_->bss->threads_refused);
 }

@@ -77,6 +77,7 @@ class KernelPrograms {
   void drain(const std::function<void(std::span<const std::byte>)>& sink);
   // Since loading.
   uint64_t lost_records() const;
+  uint64_t trace_dropped() const;
   uint32_t threads_refused() const;
   uint32_t contexts_opened() const;
   // From now on no poll is judged: its probes are about to go, one after the other.

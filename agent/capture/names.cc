@@ -4,6 +4,7 @@
 #include <seccomp.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -45,6 +46,14 @@ bool is_of_uprobe(std::string_view function) {
          function.find("uretprobe") != std::string_view::npos || function == "asm_exc_int3";
 }
 
+// The interrupt that a task handles by its name, "irq/45-mlx5_comp" (kernel/irq/manage.c); else -1.
+int32_t threaded_interrupt(const ev_task& task) {
+  int32_t irq = -1;
+  if ((task.flags & EV_TASK_KTHREAD) == 0) return -1;
+  const std::string comm(task.comm, strnlen(task.comm, sizeof(task.comm)));
+  return std::sscanf(comm.c_str(), "irq/%d-", &irq) == 1 ? irq : -1;
+}
+
 }  // namespace
 
 std::vector<std::byte> text_record(ev_kind kind, uint64_t at_ns, const std::string& text) {
@@ -80,6 +89,11 @@ void Names::name_kernel_function(uint64_t address, const Sink& sink) {
 void Names::name_cgroup(uint64_t id, const Sink& sink) {
   if (id == 0 || known(EV_NAME_CGROUP, id)) return;
   name(EV_NAME_CGROUP, id, cgroups_.path(id), sink);
+}
+
+void Names::name_interrupt(int32_t irq, const Sink& sink) {
+  if (irq < 0 || known(EV_NAME_IRQ, static_cast<uint64_t>(irq))) return;
+  name(EV_NAME_IRQ, static_cast<uint64_t>(irq), interrupt_facts(irq), sink);
 }
 
 void Names::name_system_call(int32_t number, const Sink& sink) {
@@ -170,6 +184,7 @@ void Names::deliver(std::span<const std::byte> record, const Sink& sink) {
       const auto& run = as<ev_run>(record);
       name_kernel_function(run.work_function, sink);
       name_cgroup(run.task.cgroup_id, sink);
+      name_interrupt(threaded_interrupt(run.task), sink);
       break;
     }
     case EV_OFF_CPU: {
@@ -181,8 +196,7 @@ void Names::deliver(std::span<const std::byte> record, const Sink& sink) {
     case EV_IRQ: {
       const auto& irq = as<ev_irq>(record);
       name_kernel_function(irq.callback, sink);
-      if (irq.irq >= 0 && !known(EV_NAME_IRQ, static_cast<uint64_t>(irq.irq)))
-        name(EV_NAME_IRQ, static_cast<uint64_t>(irq.irq), interrupt_facts(irq.irq), sink);
+      name_interrupt(irq.irq, sink);
       break;
     }
     case EV_WORK:

@@ -34,6 +34,7 @@ class Names {
   bool known(ev_name_kind kind, uint64_t key);
   void name_kernel_function(uint64_t address, const Sink& sink);
   void name_cgroup(uint64_t id, const Sink& sink);
+  void name_interrupt(int32_t irq, const Sink& sink);
   void name_system_call(int32_t number, const Sink& sink);
   void name_thread(uint32_t tid, const Sink& sink);
   // `call`: the address is where a call returns to, so its line is that of the byte before.

@@ -19,6 +19,7 @@
 #include "agent/capture/placement.h"
 #include "agent/capture/silence_sampler.h"
 #include "agent/capture/site_probes.h"
+#include "agent/capture/trace_events.h"
 #include "agent/version.h"
 #include "pollgap_bpf.skel.h"
 #include "probes/discovery.h"
@@ -32,6 +33,8 @@ using Json = nlohmann::ordered_json;
 
 // Kernel entries closer to each other than this many times their own full cost are one run.
 constexpr uint64_t kRunFactor = 3;
+// How often the agent looks for tracepoints of modules that were loaded meanwhile.
+constexpr uint64_t kTraceSearchNs = 1'000'000'000;
 
 std::string hex(uint64_t value) {
   char text[24];
@@ -74,6 +77,7 @@ Json options_json(const AttachOptions& options) {
   if (options.duration_ns != 0) json["duration_ns"] = options.duration_ns;
   if (!options.tids.empty()) json["tids"] = options.tids;
   if (!options.poll_sites.empty()) json["poll_sites"] = options.poll_sites;
+  if (!options.trace_events.empty()) json["trace_events"] = options.trace_events;
   return json;
 }
 
@@ -102,6 +106,7 @@ struct CaptureSession::Impl {
   KernelPrograms programs;
   SiteProbes probes;
   FaultEvents faults;
+  TraceEvents trace;
   Names names;
   std::optional<SilenceSampler> sampler;
   std::vector<std::vector<std::byte>> ready;  // the agent's own records, delivered next
@@ -109,6 +114,7 @@ struct CaptureSession::Impl {
   uint64_t interrupt_cost_ns = 0;
   uint64_t lost_told = 0;
   uint64_t lost_since_ns = 0;
+  uint64_t trace_searched_ns = 0;
   uint32_t contexts_seen = 0;
   size_t verbs_named = 0;
   size_t threads_followed = 0;
@@ -125,6 +131,7 @@ struct CaptureSession::Impl {
         programs(std::move(loaded)),
         probes(programs, process->pid(), options.timing == "entry"),
         faults(programs.object().progs.on_fault_minor, programs.object().progs.on_fault_major),
+        trace(programs.object().progs.on_trace_event, options.trace_events),
         names(*process, cgroups, std::move(kernel), std::move(user)) {}
 
   void tell_session();
@@ -133,6 +140,7 @@ struct CaptureSession::Impl {
   void tell_losses();
   Status follow_threads();
   Status attach_new_contexts();
+  void attach_new_trace_events();
   void deliver(std::span<const std::byte> record, const Sink& sink);
   void flush(const Sink& sink);
   Json coverage() const;
@@ -211,11 +219,26 @@ Status CaptureSession::Impl::attach_new_contexts() {
   return std::nullopt;
 }
 
+// Modules come and go: a driver may be loaded while the session lasts.
+void CaptureSession::Impl::attach_new_trace_events() {
+  const uint64_t start = monotonic_ns();
+  if (start - trace_searched_ns < kTraceSearchNs) return;
+  trace_searched_ns = start;
+  if (!trace.any_new()) return;
+  trace.attach_new();
+  tell_agent_window(EV_AGENT_LATE_SITE, start);
+}
+
 void CaptureSession::Impl::deliver(std::span<const std::byte> record, const Sink& sink) {
   const auto& header = *reinterpret_cast<const ev_header*>(record.data());
   if (header.kind == EV_PROCESS &&
       reinterpret_cast<const ev_process*>(record.data())->what == EV_PROCESS_EXEC)
     called_exec = true;
+  if (header.kind == EV_TRACE) {
+    const auto decoded = trace.decode(*reinterpret_cast<const ev_trace*>(record.data()));
+    if (!decoded.empty()) sink(decoded);
+    return;
+  }
   names.deliver(record, sink);
 }
 
@@ -239,7 +262,9 @@ Json CaptureSession::Impl::coverage() const {
             {"threads_refused", programs.threads_refused()},
             {"uprobes", probes.count()},
             {"shares_polled_core", shares_core}};
-  Json told = notes;
+  json["trace_events_dropped"] = programs.trace_dropped();
+  std::vector<std::string> told = notes;
+  trace.tell(json, told);
   if (threads_followed == 0)
     told.push_back(
         "no poll was seen: the target's threads did not call a poll function while attached");
@@ -292,6 +317,8 @@ Result<std::unique_ptr<CaptureSession>> CaptureSession::open(const AttachOptions
                                              " exited while pollgap attached to it"};
     return *failed;
   }
+  impl->trace.attach_new();
+  impl->trace_searched_ns = monotonic_ns();
   impl->tell_session();
   impl->tell_agent_window(EV_AGENT_ATTACH, start);
   impl->sampler.emplace(impl->programs, options.threshold_ns);
@@ -305,6 +332,7 @@ Status CaptureSession::drain(int timeout_ms, const Sink& sink) {
   poll(&end, 1, timeout_ms);
   if (Status failed = impl_->follow_threads()) return failed;
   if (Status failed = impl_->attach_new_contexts()) return failed;
+  impl_->attach_new_trace_events();
   impl_->flush(sink);
   return std::nullopt;
 }
@@ -331,6 +359,7 @@ Status CaptureSession::close(const Sink& sink) {
   impl.programs.stop_judging();
   const uint64_t start = monotonic_ns();
   impl.probes.detach();
+  impl.trace.detach();
   impl.tell_agent_window(EV_AGENT_DETACH, start);
   impl.flush(sink);
   coverage["lost_records"] = impl.programs.lost_records();

@@ -20,9 +20,10 @@ struct AttachOptions {
   pid_t pid = 0;
   std::vector<pid_t> tids;  // only these threads; empty: every thread that polls
   uint64_t threshold_ns = 1'000'000;
-  uint64_t duration_ns = 0;  // 0: until told to stop; recorded, not enforced here
-  std::string timing = "auto";  // uprobe, entry
-  std::vector<std::string> poll_sites;  // --poll-site
+  uint64_t duration_ns = 0;               // 0: until told to stop; recorded, not enforced here
+  std::string timing = "auto";            // uprobe, entry
+  std::vector<std::string> poll_sites;    // --poll-site
+  std::vector<std::string> trace_events;  // --trace-event, "GROUP:EVENT"
 };
 
 class CaptureSession {

@@ -184,6 +184,14 @@ ExitCode attach(const Options& options) {
   return conclude(options, recorder, report, ended_by);
 }
 
+std::string is_trace_event(const std::string& text) {
+  const size_t colon = text.find(':');
+  const bool whole = colon != std::string::npos && colon > 0 && colon + 1 < text.size();
+  return whole && text.find('/') == std::string::npos
+             ? std::string()
+             : "'" + text + "' is no tracepoint: name it GROUP:EVENT";
+}
+
 }  // namespace
 
 void add_attach(CLI::App& app, ExitCode& exit) {
@@ -205,6 +213,10 @@ void add_attach(CLI::App& app, ExitCode& exit) {
       ->check(CLI::IsMember({"auto", "uprobe", "entry", "observe"}));
   command->add_option("--poll-site", options->attach.poll_sites,
                       "Code that polls without verbs: FILE:SYMBOL or FILE+0xOFFSET");
+  command
+      ->add_option("--trace-event", options->attach.trace_events,
+                   "Tell of this kernel tracepoint, too: GROUP:EVENT, * and ? for any characters")
+      ->check(CLI::Validator(is_trace_event, "GROUP:EVENT"));
   command->add_option("--output", options->output, "Write the JSON report to this file");
   command->add_option("--capture", options->capture,
                       "Record the evidence to this file, for 'pollgap replay'");

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <csignal>
 
+#include "agent/ledger/adapter_interrupt.h"
 #include "agent/ledger/rules.h"
 #include "agent/ledger/verdict.h"
 
@@ -97,6 +99,10 @@ class DetailMaker {
     detail_.cgroup = names_.cgroup(run->task.cgroup_id);
     detail_.woken_by = waker_of(run->waker);
     detail_.work_function = names_.kernel_function(origin_.work_function);
+    const auto irq = threaded_interrupt(detail_.task->comm);
+    if (irq && (run->task.flags & EV_TASK_KTHREAD) != 0) {
+      set_interrupt(*irq, names_.interrupt(*irq).action);
+    }
   }
 
   void operator()(const ev_irq* irq) {
@@ -106,8 +112,7 @@ class DetailMaker {
       detail_.sender = {irq->sender_tid, irq->sender_pid, printable(irq->sender_comm)};
     }
     if (irq->vector == EV_VECTOR_DEVICE) {
-      set_interrupt(irq->irq);
-      detail_.action = printable(irq->action);
+      set_interrupt(irq->irq, printable(irq->action));
     }
   }
 
@@ -117,8 +122,7 @@ class DetailMaker {
       detail_.task = ksoftirqd(*softirq);
     }
     if (softirq->after_irq >= 0) {
-      set_interrupt(softirq->after_irq);
-      detail_.action = action_of(*softirq);
+      set_interrupt(softirq->after_irq, action_of(*softirq));
     } else if (softirq->after_vector != EV_VECTOR_DEVICE &&
                softirq->after_vector < EV_VECTOR_COUNT) {
       detail_.action = vector_name(softirq->after_vector);
@@ -212,7 +216,8 @@ class DetailMaker {
     }
   }
 
-  void set_interrupt(int irq) {
+  void set_interrupt(int irq, const std::string& action) {
+    detail_.action = action;
     if (irq < 0) {
       return;
     }
@@ -220,6 +225,17 @@ class DetailMaker {
     detail_.irq = irq;
     detail_.device = name.device;
     detail_.affinity = name.affinity;
+    detail_.rdma_device = name.rdma_device;
+    const std::vector<std::string>& used = account_.session().rdma_devices;
+    detail_.target_uses_adapter =
+        !name.rdma_device.empty() &&
+        std::find(used.begin(), used.end(), name.rdma_device) != used.end();
+    if (const auto adapter = adapter_interrupt(action)) {
+      detail_.vector = printable(adapter->vector);
+      if (detail_.device.empty()) {
+        detail_.device = printable(adapter->device);
+      }
+    }
   }
 
   // The stack, else the one frame that is known.

@@ -73,21 +73,6 @@ std::string printable(std::string_view bytes) {
 
 std::string hex(uint64_t value) { return fmt::format("{:#x}", value); }
 
-bool trailing_text(std::span<const std::byte> record, size_t fixed_bytes, uint32_t text_bytes,
-                   std::string_view& text) {
-  const size_t padded = (static_cast<size_t>(text_bytes) + 7) / 8 * 8;
-  ev_header header;
-  if (record.size() < fixed_bytes || record.size() - fixed_bytes != padded) {
-    return false;
-  }
-  std::memcpy(&header, record.data(), sizeof(header));
-  if (header.bytes != record.size()) {
-    return false;
-  }
-  text = {reinterpret_cast<const char*>(record.data()) + fixed_bytes, text_bytes};
-  return true;
-}
-
 bool Dictionary::accept(std::span<const std::byte> record) {
   ev_name name;
   std::string_view text;
@@ -136,7 +121,8 @@ std::string Dictionary::verb(uint32_t id) const {
 
 InterruptName Dictionary::interrupt(int irq) const {
   const nlohmann::json object = parse_object(find(EV_NAME_IRQ, static_cast<uint64_t>(irq)));
-  return {string_member(object, "device"), string_member(object, "affinity")};
+  return {string_member(object, "device"), string_member(object, "rdma_device"),
+          string_member(object, "action"), string_member(object, "affinity")};
 }
 
 Frame Dictionary::user_frame(uint64_t address) const {

@@ -25,12 +25,10 @@ std::string printable(const char (&bytes)[N]) {
   return printable(std::string_view(bytes, N));
 }
 
-// The text that follows a fixed part of `fixed_bytes` in a record; false: the sizes do not fit.
-bool trailing_text(std::span<const std::byte> record, size_t fixed_bytes, uint32_t text_bytes,
-                   std::string_view& text);
-
 struct InterruptName {
   std::string device;
+  std::string rdma_device;
+  std::string action;  // the name of its first handler
   std::string affinity;
 };
 

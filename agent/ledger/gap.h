@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace pollgap {
@@ -87,9 +88,12 @@ struct Detail {
   std::optional<int> irq;
   std::string action;  // interrupt's action name
   std::string device;
-  std::string affinity;           // CPU list
-  std::string callback;           // function an IPI was to run
-  std::optional<TaskRef> sender;  // of an IPI
+  std::string vector;                // what the driver uses it for: "completion 3"
+  std::string rdma_device;           // "mlx5_0": the RDMA adapter whose interrupt it is
+  bool target_uses_adapter = false;  // that the target has open
+  std::string affinity;              // CPU list
+  std::string callback;              // function an IPI was to run
+  std::optional<TaskRef> sender;     // of an IPI
   // blocked, self_kernel, control_verb
   std::string syscall;              // "nanosleep"
   std::string fault;                // "minor", "major"
@@ -160,6 +164,17 @@ struct Migration {
   uint32_t to_cpu = 0;
 };
 
+// A tracepoint that fired somewhere on the machine: firmware, a driver, connection management.
+struct TraceEvidence {
+  uint64_t offset_ns = 0;
+  uint32_t cpu = 0;
+  std::string event;                                        // "mlx5:mlx5_cmd"
+  TaskRef task;                                             // in whose context
+  std::string text;                                         // as the kernel words it
+  std::vector<std::pair<std::string, std::string>> fields;  // name, value
+  bool truncated = false;                                   // its end was not recorded
+};
+
 struct GapEvidence {
   std::vector<Frame> end_stack;  // user stack at the gap's end, innermost first
   uint32_t completions = 0;      // returned by the poll that ended it
@@ -168,7 +183,9 @@ struct GapEvidence {
   std::optional<uint64_t> steal_ns;
   std::optional<ErrorCompletions> errors;
   std::vector<Migration> migrations;
-  uint64_t lost_records = 0;  // lost while it lasted
+  std::vector<TraceEvidence> trace_events;  // the first of them
+  uint64_t trace_events_left_out = 0;       // the others
+  uint64_t lost_records = 0;                // lost while it lasted
 };
 
 struct Gap {

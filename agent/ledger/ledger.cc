@@ -8,6 +8,7 @@
 #include "agent/ledger/detail.h"
 #include "agent/ledger/rules.h"
 #include "agent/ledger/segments.h"
+#include "agent/ledger/trace_evidence.h"
 #include "agent/ledger/verdict.h"
 
 namespace pollgap {
@@ -113,10 +114,13 @@ GapEvidence gap_evidence(const Account& account) {
                        .steal_ns = std::nullopt,
                        .errors = error_completions(account),
                        .migrations = migrations(account),
+                       .trace_events = {},
+                       .trace_events_left_out = 0,
                        .lost_records = account.lost_records()};
   if (account.steal().known) {
     evidence.steal_ns = account.steal().ns;
   }
+  add_trace_events(account, evidence);
   return evidence;
 }
 

@@ -55,6 +55,12 @@ Session parse_session(std::string_view json_text) {
                                .function_bytes = number(member(site, "function_bytes"))});
     }
   }
+  const json& contexts = member(member(root, "target"), "contexts");
+  if (contexts.is_array()) {
+    for (const json& context : contexts) {
+      session.rdma_devices.push_back(text(member(context, "device")));
+    }
+  }
   return session;
 }
 

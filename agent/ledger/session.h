@@ -28,6 +28,7 @@ struct Session {
   uint64_t interrupt_cost_ns = 0;         // host.interrupt_cost_ns; 0 unknown
   bool steal_at_ticks = false;            // host.steal_read is at_ticks: EV_STEAL records come
   std::vector<PollSite> sites;            // target.sites, by index
+  std::vector<std::string> rdma_devices;  // target.contexts: "mlx5_0", those it has open
 };
 
 Session parse_session(std::string_view json);

@@ -84,6 +84,32 @@ std::string loss(const Account& account) {
   return account.evidence_complete() ? "" : "; part of its evidence no longer fitted into memory";
 }
 
+// "; meanwhile mlx5:mlx5_cmd, mlx5:mlx5_fw (3 times)": it may have to do with it, or not.
+std::string meanwhile(const GapEvidence& evidence) {
+  constexpr size_t kNamed = 3;
+  std::vector<std::pair<std::string, uint64_t>> counts;
+  for (const TraceEvidence& event : evidence.trace_events) {
+    const auto found = std::find_if(counts.begin(), counts.end(), [&event](const auto& entry) {
+      return entry.first == event.event;
+    });
+    if (found == counts.end()) {
+      counts.emplace_back(event.event, 1);
+    } else {
+      ++found->second;
+    }
+  }
+  std::string text;
+  for (size_t i = 0; i < counts.size() && i < kNamed; ++i) {
+    const auto& [name, count] = counts[i];
+    text += (i == 0 ? "; meanwhile " : ", ") + name +
+            (count > 1 ? fmt::format(" ({} times)", count) : "");
+  }
+  if (counts.size() > kNamed || evidence.trace_events_left_out > 0) {
+    text += " and others";
+  }
+  return text;
+}
+
 }  // namespace
 
 Detail detail_of(const Account& account, const CulpritKey& key, uint32_t origin, uint64_t count,
@@ -116,7 +142,8 @@ Verdict make_verdict(const Account& account, const std::vector<Entry>& entries,
     verdict.culprit_ns = of_cause.front().culprit.total_ns;
     verdict.text = describe(cause, *largest, of_cause);
   }
-  verdict.text += other_causes(totals, cause, gap.duration_ns) + loss(account);
+  verdict.text +=
+      other_causes(totals, cause, gap.duration_ns) + meanwhile(gap.evidence) + loss(account);
   return verdict;
 }
 

@@ -64,6 +64,26 @@ std::string task_with_policy(const Detail& detail) {
   return fmt::format("{} ({}pid {}, {}{})", task.comm, thread, task.pid, detail.policy, priority);
 }
 
+// "0000:3b:00.0, completion 3 of RDMA adapter mlx5_0, which this process uses"; empty: not known
+std::string device_of(const Detail& detail) {
+  std::string text = detail.device;
+  if (!detail.vector.empty()) {
+    text += (text.empty() ? "" : ", ") + detail.vector;
+  }
+  if (!detail.rdma_device.empty()) {
+    text += (detail.vector.empty() ? ", of RDMA adapter " : " of RDMA adapter ") +
+            detail.rdma_device + (detail.target_uses_adapter ? ", which this process uses" : "");
+  }
+  return text;
+}
+
+// "36 virtio1-req.0 (0000:00:02.0)"
+std::string numbered(const Detail& detail) {
+  const std::string device = device_of(detail);
+  return fmt::format("{}{}{}", *detail.irq, detail.action.empty() ? "" : " " + detail.action,
+                     device.empty() ? "" : " (" + device + ")");
+}
+
 std::string preemption(uint64_t ns, Culprits culprits) {
   const Detail& first = culprits.front().detail;
   if (culprits.size() > 1 || !first.task) {
@@ -72,8 +92,10 @@ std::string preemption(uint64_t ns, Culprits culprits) {
   }
   const std::string work =
       first.work_function.empty() ? "" : ", running the work item " + first.work_function;
-  return fmt::format("preempted {} by {}{}{}", format_duration(ns), task_with_policy(first), work,
-                     woken_by(first));
+  const std::string handler =
+      first.irq ? ", which handles hard interrupt " + numbered(first) : std::string();
+  return fmt::format("preempted {} by {}{}{}{}", format_duration(ns), task_with_policy(first), work,
+                     handler, woken_by(first));
 }
 
 std::string instead(Culprits culprits) {
@@ -146,11 +168,7 @@ std::string blocked(uint64_t ns, Culprits culprits) {
 
 // "hard interrupt 36 virtio1-req.0 (0000:00:02.0)", "local_timer interrupt"
 std::string interrupt(const Detail& detail) {
-  if (!detail.irq) {
-    return detail.kind + " interrupt";
-  }
-  return fmt::format("hard interrupt {} {}{}", *detail.irq, detail.action,
-                     detail.device.empty() ? "" : " (" + detail.device + ")");
+  return detail.irq ? "hard interrupt " + numbered(detail) : detail.kind + " interrupt";
 }
 
 std::string hard_irq(uint64_t ns, Culprits culprits) {

@@ -49,6 +49,9 @@ void members(Visitor& visit, T& detail) {
   visit.optional("irq", detail.irq);
   visit.optional("action", detail.action);
   visit.optional("device", detail.device);
+  visit.optional("vector", detail.vector);
+  visit.optional("rdma_device", detail.rdma_device);
+  visit.optional("target_uses_adapter", detail.target_uses_adapter);
   visit.optional("affinity", detail.affinity);
   visit.optional("callback", detail.callback);
   visit.optional("sender", detail.sender);
@@ -117,6 +120,17 @@ void members(Visitor& visit, T& migration) {
   visit.required("to_cpu", migration.to_cpu);
 }
 
+template <typename Visitor, Is<TraceEvidence> T>
+void members(Visitor& visit, T& event) {
+  visit.required("event", event.event);
+  visit.required("offset_ns", event.offset_ns);
+  visit.required("cpu", event.cpu);
+  visit.required("task", event.task);
+  visit.required("text", event.text);
+  visit.required("fields", event.fields);
+  visit.optional("truncated", event.truncated);
+}
+
 template <typename Visitor, Is<GapEvidence> T>
 void members(Visitor& visit, T& evidence) {
   visit.optional("completions", evidence.completions);
@@ -125,6 +139,8 @@ void members(Visitor& visit, T& evidence) {
   visit.optional("steal_ns", evidence.steal_ns);
   visit.optional("errors", evidence.errors);
   visit.optional("migrations", evidence.migrations);
+  visit.optional("trace_events", evidence.trace_events);
+  visit.optional("trace_events_left_out", evidence.trace_events_left_out);
   visit.optional("lost_records", evidence.lost_records);
   visit.optional("end_stack", evidence.end_stack);
 }

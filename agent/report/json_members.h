@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "agent/ledger/gap.h"
@@ -45,6 +46,9 @@ std::optional<Enum> parse_enum(std::string_view text, Enum last) {
 constexpr Cause last_of(Cause) { return Cause::unexplained; }
 constexpr GapKind last_of(GapKind) { return GapKind::stalled; }
 constexpr Confidence last_of(Confidence) { return Confidence::high; }
+
+// Texts by name, in an order that is kept: an object whose members the kernel named.
+using NamedTexts = std::vector<std::pair<std::string, std::string>>;
 
 class MemberWriter {
  public:
@@ -97,6 +101,11 @@ class MemberWriter {
       members(writer, value);
       return object;
     }
+  }
+  static Json encode(const NamedTexts& texts) {
+    Json object = Json::object();
+    for (const auto& [name, text] : texts) object[name] = text;
+    return object;
   }
   template <typename T>
   static Json encode(const std::vector<T>& values) {
@@ -198,6 +207,12 @@ class MemberReader {
     } else {
       fail(key, "is not an integer");
     }
+  }
+  void decode(const Json& json, NamedTexts& texts, std::string_view key) {
+    if (!json.is_object()) return fail(key, "is not an object");
+    texts.clear();
+    for (const auto& [name, text] : json.items())
+      decode(text, texts.emplace_back(name, std::string()).second, fmt::format("{}.{}", key, name));
   }
   template <typename T>
   void decode(const Json& json, std::vector<T>& values, std::string_view key) {

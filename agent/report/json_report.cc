@@ -78,6 +78,9 @@ std::vector<std::string> recorded_warnings(const Json& recorded) {
         fmt::format("the kernel lacks tracepoints: {}; what they would have shown is "
                     "unexplained",
                     fmt::join(missing, ", ")));
+  if (const uint64_t dropped = count_in(recorded, "trace_events_dropped"); dropped > 0)
+    warnings.push_back(
+        fmt::format("{} tracepoint records were left out: they came too fast", dropped));
   if (!is_true(recorded, "steal_clock_read", true))
     warnings.push_back("the steal clock could not be read: stolen time may be unexplained");
   if (is_true(recorded, "shares_polled_core", false))

@@ -46,6 +46,10 @@ void add_throttle(const Detail& detail, Parts& parts) {
 void add_interrupt(const Detail& detail, Parts& parts) {
   if (detail.irq) parts.push_back(fmt::format("irq {} {}", *detail.irq, detail.action));
   if (!detail.device.empty()) parts.push_back(fmt::format("device {}", detail.device));
+  if (!detail.vector.empty()) parts.push_back(fmt::format("vector {}", detail.vector));
+  if (!detail.rdma_device.empty())
+    parts.push_back(fmt::format("RDMA adapter {}{}", detail.rdma_device,
+                                detail.target_uses_adapter ? ", which the target uses" : ""));
   if (!detail.affinity.empty()) parts.push_back(fmt::format("affinity {}", detail.affinity));
   if (!detail.callback.empty()) parts.push_back(fmt::format("to run {}", detail.callback));
   if (detail.sender) parts.push_back(fmt::format("sent by {}", task_text(*detail.sender)));

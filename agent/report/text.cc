@@ -125,6 +125,13 @@ std::string error_text(const ErrorCompletions& errors) {
       errors.first_status, errors.first_qp_num, errors.first_vendor_err);
 }
 
+std::string trace_text(const TraceEvidence& event) {
+  return fmt::format("{} at +{} on CPU {} in {}: {}{}", terminal_escaped(event.event),
+                     duration_text(event.offset_ns), event.cpu,
+                     thread_name(event.task.comm, event.task.tid), terminal_escaped(event.text),
+                     event.truncated ? " [cut off]" : "");
+}
+
 std::string evidence_text(const GapEvidence& evidence) {
   std::vector<std::string> lines;
   if (evidence.completions != 0)
@@ -140,6 +147,9 @@ std::string evidence_text(const GapEvidence& evidence) {
   for (const Migration& migration : evidence.migrations)
     lines.push_back(fmt::format("moved from CPU {} to CPU {} at +{}", migration.from_cpu,
                                 migration.to_cpu, duration_text(migration.offset_ns)));
+  for (const TraceEvidence& event : evidence.trace_events) lines.push_back(trace_text(event));
+  if (evidence.trace_events_left_out != 0)
+    lines.push_back(plural(evidence.trace_events_left_out, "more tracepoint record"));
   if (evidence.lost_records != 0)
     lines.push_back(plural(evidence.lost_records, "evidence record") + " lost while it lasted");
   std::string out = lines.empty() ? "" : "\n  Evidence\n";

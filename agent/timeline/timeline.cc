@@ -5,6 +5,21 @@
 
 namespace pollgap {
 
+bool trailing_text(std::span<const std::byte> record, size_t fixed_bytes, uint32_t text_bytes,
+                   std::string_view& text) {
+  const size_t padded = (static_cast<size_t>(text_bytes) + 7) / 8 * 8;
+  ev_header header;
+  if (record.size() < fixed_bytes || record.size() - fixed_bytes != padded) {
+    return false;
+  }
+  std::memcpy(&header, record.data(), sizeof(header));
+  if (header.bytes != record.size()) {
+    return false;
+  }
+  text = {reinterpret_cast<const char*>(record.data()) + fixed_bytes, text_bytes};
+  return true;
+}
+
 void StackHistory::push(const ev_stack& stack) {
   if (slots_.size() < kKept) {
     slots_.push_back(stack);
@@ -129,6 +144,27 @@ bool Timeline::keep_stack(std::span<const std::byte> record) {
   return true;
 }
 
+bool Timeline::keep_trace_event(std::span<const std::byte> record) {
+  ev_trace_event value;
+  std::string_view json;
+  if (record.size() < sizeof(value)) {
+    return false;
+  }
+  std::memcpy(&value, record.data(), sizeof(value));
+  if (!trailing_text(record, sizeof(value), value.text_bytes, json)) {
+    return false;
+  }
+  TraceEvent event{.header = value.header,
+                   .tid = value.tid,
+                   .pid = value.pid,
+                   .comm = {},
+                   .json = std::string(json)};
+  event.header.end_ns = std::max(event.header.end_ns, event.header.start_ns);
+  std::memcpy(event.comm, value.comm, sizeof(event.comm));
+  evicted_ += trace_events_.push(event);
+  return true;
+}
+
 bool Timeline::read_gap(std::span<const std::byte> record, GapRecord& gap) {
   ev_gap value;
   if (!read_record(record, value) || value.gap_kind > EV_GAP_STALLED) {
@@ -176,6 +212,8 @@ bool Timeline::accept(std::span<const std::byte> record) {
       return keep(record, agent_windows_);
     case EV_LOST:
       return keep(record, losses_);
+    case EV_TRACE_EVENT:
+      return keep_trace_event(record);
     default:
       return false;
   }

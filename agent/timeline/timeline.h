@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "agent/timeline/history.h"
@@ -38,6 +40,15 @@ struct GapRecord : ev_gap {
 
 struct Steal : ev_steal {
   uint64_t told_ns = 0;  // of it, what gaps have been told is theirs
+};
+
+// A tracepoint that fired somewhere on the machine.
+struct TraceEvent {
+  ev_header header;
+  uint32_t tid = 0;  // in whose context
+  uint32_t pid = 0;
+  char comm[EV_COMM_BYTES] = {};
+  std::string json;  // ev_trace_event's, as it came
 };
 
 struct CpuTimeline {
@@ -99,6 +110,7 @@ class Timeline {
   const History<ev_signal>& signals() const { return signals_; }
   const History<ev_agent>& agent_windows() const { return agent_windows_; }
   const History<ev_lost>& losses() const { return losses_; }
+  const History<TraceEvent>& trace_events() const { return trace_events_; }
 
   // Records dropped because there were too many, or came too late, though a coming gap could
   // have needed them.
@@ -119,15 +131,21 @@ class Timeline {
   bool keep(std::span<const std::byte> record, History<T>& history);
   bool keep_steal(std::span<const std::byte> record);
   bool keep_stack(std::span<const std::byte> record);
+  bool keep_trace_event(std::span<const std::byte> record);
 
   std::unordered_map<uint32_t, CpuTimeline> cpus_;
   std::unordered_map<uint32_t, ThreadTimeline> threads_;
   History<ev_signal> signals_;
   History<ev_agent> agent_windows_;
   History<ev_lost> losses_;
+  History<TraceEvent> trace_events_;
   uint64_t evicted_ = 0;
   uint64_t new_threads_ = 0;
 };
+
+// The text that follows a fixed part of `fixed_bytes` in a record; false: the sizes do not fit.
+bool trailing_text(std::span<const std::byte> record, size_t fixed_bytes, uint32_t text_bytes,
+                   std::string_view& text);
 
 // Reads a record of fixed size. False: the span or the record's own length is not T's.
 // An end before the start (clocks of two CPUs) becomes an interval of no length.

@@ -27,7 +27,7 @@ constexpr RecordShape kShapes[] = {
     {EV_NAME, sizeof(ev_name) + 64},    {EV_SESSION, sizeof(ev_text) + 128},
     {EV_COVERAGE, sizeof(ev_text) + 8}, {EV_AGENT, sizeof(ev_agent)},
     {EV_POLLS, sizeof(ev_polls)},       {EV_LOST, sizeof(ev_lost)},
-    {EV_STEAL, sizeof(ev_steal)},
+    {EV_STEAL, sizeof(ev_steal)},       {EV_TRACE_EVENT, sizeof(ev_trace_event) + 64},
 };
 
 void check(const pollgap::Gap& gap) {

@@ -166,7 +166,7 @@ class RandomStream {
   }
 
   void add_small() {
-    switch (below(5)) {
+    switch (below(6)) {
       case 0: {
         ev_signal signal = signal_of(static_cast<int>(below(24)), 0);
         signal.header.start_ns = signal.header.end_ns = now_;
@@ -198,6 +198,11 @@ class RandomStream {
         }
         break;
       }
+      case 4:
+        stream_.add_bytes(trace_event_of(
+            chance(0.5) ? "no object" : R"({"event":"g:e","text":"t","fields":{"a":"1"}})",
+            now_ - kStart, some_cpu()));
+        break;
       default:
         stream_.name(static_cast<ev_name_kind>(below(7)), below(5),
                      chance(0.5) ? "name" : R"({"function":"f","device":"d","line":3})");

@@ -130,6 +130,20 @@ ev_signal signal_of(int signal, uint64_t at) {
   return record;
 }
 
+std::vector<std::byte> trace_event_of(std::string_view json, uint64_t at, uint32_t cpu) {
+  auto record = make_record<ev_trace_event>(EV_TRACE_EVENT, cpu, kStart + at, kStart + at);
+  const size_t padded = (json.size() + 7) / 8 * 8;
+  record.header.bytes = static_cast<uint16_t>(sizeof(record) + padded);
+  record.tid = 77;
+  record.pid = 70;
+  set_text(record.comm, "kworker/0:1");
+  record.text_bytes = static_cast<uint32_t>(json.size());
+  std::vector<std::byte> bytes(sizeof(record) + padded);
+  std::memcpy(bytes.data(), &record, sizeof(record));
+  std::memcpy(bytes.data() + sizeof(record), json.data(), json.size());
+  return bytes;
+}
+
 ev_migrate migrate_of(uint32_t from_cpu, uint32_t to_cpu, uint64_t at) {
   auto record = make_record<ev_migrate>(EV_MIGRATE, to_cpu, kStart + at, kStart + at);
   record.tid = kTid;

@@ -58,6 +58,8 @@ ev_verb verb_of(uint32_t verb, uint64_t from, uint64_t to, uint64_t depth = 0);
 ev_sample sample_of(uint32_t mode, uint64_t at);
 ev_stack stack_of(ev_stack_role role, uint64_t record_start, std::initializer_list<uint64_t> ips);
 ev_signal signal_of(int signal, uint64_t at);
+// By kworker/0:1, tid 77 of pid 70.
+std::vector<std::byte> trace_event_of(std::string_view json, uint64_t at, uint32_t cpu = 0);
 ev_migrate migrate_of(uint32_t from_cpu, uint32_t to_cpu, uint64_t at);
 
 class EvidenceStream {

@@ -59,6 +59,9 @@ Detail detail_for(Cause cause) {
       detail.irq = 36;
       detail.action = "virtio1-req.0";
       detail.device = "virtio1";
+      detail.vector = "completion 3";
+      detail.rdma_device = "mlx5_0";
+      detail.target_uses_adapter = true;
       detail.affinity = "0-7";
       break;
     case Cause::soft_irq:
@@ -184,6 +187,14 @@ Gap mixed_gap() {
   gap.evidence.steal_ns = 0;
   gap.evidence.errors = ErrorCompletions{8, 7, 12, "IBV_WC_RETRY_EXC_ERR", 17, 0x81};
   gap.evidence.migrations = {{1'000'000, 3, 5}};
+  gap.evidence.trace_events = {{.offset_ns = 2'000'000,
+                                .cpu = 0,
+                                .event = "mlx5:mlx5_cmd",
+                                .task = {77, 70, "kworker/0:1"},
+                                .text = "CREATE_QP(0x500) failed, syndrome (0x3f2a51)",
+                                .fields = {{"opcode", "1280"}, {"command_str", "CREATE_QP"}},
+                                .truncated = true}};
+  gap.evidence.trace_events_left_out = 3;
   gap.evidence.lost_records = 2;
   return gap;
 }

@@ -1,0 +1,178 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""In the guest: tracepoints and an interrupt of an adapter's driver, in gaps that pollgap explains.
+
+  adapter_events_test.py --build DIR --module mlx5_events.ko [--count N] [--output DIR]
+
+The module (tests/guest/mlx5_events) is loaded once the agent is attached: what it has is found late.
+While the polling thread is stopped its tracepoints fire; its interrupt runs on the polled CPU.
+"""
+import argparse
+import filecmp
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.dirname(HERE), os.path.join(HERE, "../accuracy")]
+import judge  # noqa: E402  (found through the line above)
+import session  # noqa: E402
+
+POLLED = max(os.sched_getaffinity(0))
+FIRE = "/sys/module/mlx5_events/parameters/fire"
+FLOOD = 2000
+PATIENCE = 300  # seconds: a guest on a busy machine is slow
+COMMAND = ("CREATE_QP(0x500) op_mod(0x7) failed, status bad parameter(0x3), syndrome (0x3f2a51), "
+           "err(-22)")
+COMMAND_FIELDS = {"command_str": "CREATE_QP", "opcode": "1280", "op_mod": "7",
+                  "status_str": "bad parameter", "status": "3", "syndrome": str(0x3f2a51), "err": "-22"}
+FIRMWARE = "0000:3b:00.0 [0x123456789ab] 1 [0x1c] QP 0x4f: retries exceeded"
+
+
+def write(path, text):
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def read(path):
+    with open(path, encoding="ascii") as file:
+        return file.read().strip()
+
+
+def stop_and_fire(pid):
+    """Stops the thread for some 20 ms, in the middle of which both tracepoints fire; when."""
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.01)
+    before = time.monotonic_ns()
+    write(FIRE, "cmd")
+    write(FIRE, "fw")
+    after = time.monotonic_ns()
+    time.sleep(0.01)
+    os.kill(pid, signal.SIGCONT)
+    return before, after
+
+
+def interrupt(_):
+    before = time.monotonic_ns()
+    write(FIRE, f"irq {POLLED} 10000")
+    return before, time.monotonic_ns()
+
+
+def gap_around(report, window):
+    """The gap in which that time lies."""
+    for gap in report["gaps"]:
+        start = gap["start_mono_ns"]
+        if start <= window[1] and window[0] <= start + gap["duration_ns"]:
+            return gap
+    raise AssertionError("no gap there")
+
+
+def check_stopped(report, window):
+    gap = gap_around(report, window)
+    assert gap["verdict"]["cause"] == "stopped", gap["verdict"]
+    events = {event["event"]: event for event in gap["evidence"].get("trace_events", [])}
+    assert set(events) == {"mlx5:mlx5_cmd", "mlx5:mlx5_fw"}, gap["evidence"]
+    command, firmware = events["mlx5:mlx5_cmd"], events["mlx5:mlx5_fw"]
+    assert command["text"] == COMMAND and command["fields"] == COMMAND_FIELDS, command
+    assert firmware["text"] == FIRMWARE, firmware
+    assert firmware["fields"]["msg"] == "QP 0x4f: retries exceeded", firmware
+    assert command["task"]["tid"] == os.getpid(), command
+    at = [gap["start_mono_ns"] + event["offset_ns"] for event in (command, firmware)]
+    assert window[0] <= at[0] <= at[1] <= window[1], (window, at)
+
+
+def check_interrupt(report, window):
+    verdict = gap_around(report, window)["verdict"]
+    assert verdict["cause"] == "hard_irq", verdict
+    detail = verdict["detail"]
+    assert (detail["action"], detail["vector"], detail["device"]) == (
+        "mlx5_comp3@pci:0000:3b:00.0", "completion 3", "0000:3b:00.0"), detail
+    assert "completion 3" in verdict["text"], verdict
+
+
+def check_coverage(report, _):
+    coverage = report["coverage"]
+    assert {"mlx5:mlx5_cmd", "mlx5:mlx5_fw"} <= set(coverage["trace_events"]), coverage
+    assert 0 < coverage["trace_events_dropped"] < FLOOD, coverage
+    assert any("came too fast" in text for text in coverage["warnings"]), coverage
+    assert not any("cannot attach" in text for text in coverage["warnings"]), coverage
+
+
+def watched(programs, arguments, path):
+    """The report, and when what was done."""
+    done = []
+    with session.Child([programs.workload, "--device", "soft"]) as workload:
+        workload.wait_for(r"ready pid=\d+", PATIENCE)
+        agent = programs.start_agent(workload.pid, "--threshold", "5ms", "--output", path("report.json"),
+                                     "--capture", path("events.pgc"))
+        with agent:
+            _, at = agent.wait_for(r"(?i)\battached\b", PATIENCE)
+            subprocess.run(["insmod", arguments.module], check=True)
+            began, deadline = time.monotonic(), time.monotonic() + PATIENCE
+            while int(read("/sys/module/mlx5_events/refcnt")) < 2 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            print(f"attached in {at:.1f} s; to the module's tracepoints "
+                  f"{time.monotonic() - began:.1f} s after it was loaded")
+            time.sleep(0.5)
+            for check, act in ((check_stopped, stop_and_fire), (check_interrupt, interrupt)):
+                for _ in range(arguments.count):
+                    done.append((check, act(workload.pid)))
+                    time.sleep(0.2)
+            for _ in range(FLOOD):
+                write(FIRE, "fw")
+            done.append((check_coverage, None))
+            time.sleep(0.5)
+            stopping = time.monotonic()
+            status = session.stop(agent, PATIENCE)
+            print(f"detached in {time.monotonic() - stopping:.1f} s")
+            assert status == 0, agent.text()
+        workload.kill()
+    with open(path("report.json"), encoding="utf-8") as file:
+        return json.load(file), done
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--module", required=True)
+    parser.add_argument("--count", type=int, default=5)
+    parser.add_argument("--output", default="/out")
+    arguments = parser.parse_args()
+    session.leave_polled_core()
+    programs = session.Programs(arguments.build)
+
+    def path(name):
+        return os.path.join(arguments.output, name)
+
+    report, done = watched(programs, arguments, path)
+    failures = 0
+    print(f"{os.uname().release}: {len(report['coverage']['trace_events'])} tracepoints followed, "
+          f"{len(report['gaps'])} gaps, {report['coverage']['trace_events_dropped']} of {FLOOD} records "
+          f"in a flood left out")
+    for check, window in done:
+        try:
+            check(report, window)
+            print(f"ok      {check.__name__}")
+        except (AssertionError, KeyError) as error:
+            failures += 1
+            print(f"FAILED  {check.__name__} {window}: {error!r}")
+    if inexact := list(judge.ledger_findings(report)):
+        failures += 1
+        print(f"FAILED  a ledger is not exact: {inexact[0].text}")
+    replayed = session.Child([programs.pollgap, "replay", path("events.pgc"), "--output",
+                              path("replay.json")])
+    if replayed.wait(PATIENCE) != 0 or not filecmp.cmp(path("report.json"), path("replay.json"), shallow=False):
+        failures += 1
+        print(f"FAILED  the replay differs: {replayed.text()}")
+    if subprocess.run(["rmmod", "mlx5_events"], check=False).returncode != 0:
+        failures += 1
+        print("FAILED  the module cannot be unloaded once the agent is gone")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
