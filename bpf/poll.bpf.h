@@ -234,7 +234,27 @@ static __always_inline void note_exit(struct thread_state *thread, struct poll_s
   state->exit_cpu = bpf_get_smp_processor_id();
   state->exit_steal_ns = steal;
   thread->last_poll_exit_ns = now;
+  thread->last_exit_steal_ns = steal;
+  thread->last_exit_cpu = state->exit_cpu;
   if (clock) clock->last_poll_ns = now;
+}
+
+/*
+ * Since when the CQ waits for this poll, its last one having been over at `from_ns`. A thread that
+ * polled other CQs since was not silent: for this one that time is idle, until a signaled send of
+ * it was outstanding.
+ */
+static __always_inline u64 waits_since(const struct thread_state *thread, struct poll_state *state,
+                                       u64 cq_address, u64 from_ns) {
+  const struct cq_state *cq;
+  u64 until_ns = thread->last_poll_exit_ns;
+  if (until_ns <= from_ns) return from_ns;
+  cq = bpf_map_lookup_elem(&cqs, &cq_address);
+  if (cq && cq->outstanding > 0 && cq->since_ns < until_ns)
+    return cq->since_ns > from_ns ? cq->since_ns : from_ns;
+  state->exit_cpu = thread->last_exit_cpu;
+  state->exit_steal_ns = thread->last_exit_steal_ns;
+  return until_ns;
 }
 
 /* A poll begins. `steal`: the steal clock, or 0 where it cannot be read. */
@@ -267,6 +287,7 @@ static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u6
       state->window_polls = 0;
       flags |= EV_GAP_WAITED_EVENT;
     }
+    from = waits_since(thread, state, cq, from);
     if (now - from >= config.threshold_ns)
       stall(ctx, thread, state, bpf_map_lookup_elem(&cqs, &cq), cq, from, now, steal,
             EV_GAP_BETWEEN_POLLS, flags, 0, 0);
