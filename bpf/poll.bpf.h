@@ -276,12 +276,17 @@ static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u6
     state->site = (u32)cookie;
   } else {
     u64 from = state->exit_ns;
-    /* Waiting for a completion event is idle: what lies before and after it may be gaps. */
+    /*
+     * Waiting for a completion event is idle, and so is what the thread did for other CQs before
+     * it: what lies right before and after the wait may be gaps.
+     */
     if (thread->event_enter_ns >= from && thread->event_return_ns > thread->event_enter_ns) {
-      if (thread->event_enter_ns - from >= config.threshold_ns)
-        stall(ctx, thread, state, bpf_map_lookup_elem(&cqs, &cq), cq, from, thread->event_enter_ns,
-              steal, EV_GAP_BETWEEN_POLLS, flags | EV_GAP_WAITED_EVENT, 0, 0);
-      state->idle_ns += thread->event_return_ns - thread->event_enter_ns;
+      u64 idle_until = thread->before_event_ns > from ? thread->before_event_ns : from;
+      if (thread->event_enter_ns - idle_until >= config.threshold_ns)
+        stall(ctx, thread, state, bpf_map_lookup_elem(&cqs, &cq), cq, idle_until,
+              thread->event_enter_ns, steal, EV_GAP_BETWEEN_POLLS, flags | EV_GAP_WAITED_EVENT, 0,
+              0);
+      state->idle_ns += idle_until - from + thread->event_return_ns - thread->event_enter_ns;
       from = thread->event_return_ns;
       state->window_ns = from;
       state->window_polls = 0;
@@ -603,6 +608,9 @@ SEC("uprobe")
 int BPF_KPROBE(on_event_enter) {
   struct thread_state *thread = current_target_thread();
   if (!thread) return 0;
+  thread->before_event_ns = thread->event_return_ns > thread->last_poll_exit_ns
+                                ? thread->event_return_ns
+                                : thread->last_poll_exit_ns;
   thread->event_enter_ns = bpf_ktime_get_ns();
   thread->event_return_ns = 0;
   set_activity(thread, PG_WAITS_EVENT);
