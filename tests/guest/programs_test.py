@@ -73,6 +73,10 @@ def main():
     pairs.leave_polled_cpus()
     failures = 0
     for name in arguments.program or pairs.PROGRAMS:
+        if any(os.uname().release.startswith(kernel + ".") and name == program
+               for kernel, program in pairs.HANGS):
+            print(f"SKIPPED {name}, completions: it hangs on this kernel, watched or not", flush=True)
+            continue
         try:
             print(f"ok      {name}, completions: {check(arguments, name)}", flush=True)
         except (pairs.Failure, pairs.session.Timeout) as failure:
