@@ -45,8 +45,10 @@ struct thread_state {
   struct verb_call verbs[PG_VERB_DEPTH];
   /* polls */
   __u64 poll_enter_ns, poll_cq, poll_wc, poll_cookie;
-  __u64 last_poll_cq, last_poll_exit_ns;
+  __u64 last_poll_cq, last_poll_exit_ns, last_exit_steal_ns;
+  __u32 last_exit_cpu, reserved;
   __u64 event_enter_ns, event_return_ns;
+  __u64 before_event_ns; /* end of the poll or of the wait that was the last before that wait */
   struct pending_self pending[PG_PENDING];
   __u64 out_stack[EV_STACK_FRAMES];
 };

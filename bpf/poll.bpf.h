@@ -248,7 +248,27 @@ static __always_inline void note_exit(struct thread_state *thread, struct poll_s
   state->exit_cpu = bpf_get_smp_processor_id();
   state->exit_steal_ns = steal;
   thread->last_poll_exit_ns = now;
+  thread->last_exit_steal_ns = steal;
+  thread->last_exit_cpu = state->exit_cpu;
   if (clock) clock->last_poll_ns = now;
+}
+
+/*
+ * Since when the CQ waits for this poll, its last one having been over at `from_ns`. A thread that
+ * polled other CQs since was not silent: for this one that time is idle, until a signaled send of
+ * it was outstanding.
+ */
+static __always_inline u64 waits_since(const struct thread_state *thread, struct poll_state *state,
+                                       u64 cq_address, u64 from_ns) {
+  const struct cq_state *cq;
+  u64 until_ns = thread->last_poll_exit_ns;
+  if (until_ns <= from_ns) return from_ns;
+  cq = bpf_map_lookup_elem(&cqs, &cq_address);
+  if (cq && cq->outstanding > 0 && cq->since_ns < until_ns)
+    return cq->since_ns > from_ns ? cq->since_ns : from_ns;
+  state->exit_cpu = thread->last_exit_cpu;
+  state->exit_steal_ns = thread->last_exit_steal_ns;
+  return until_ns;
 }
 
 /* What is outstanding is not known any more: nothing is late until it has been counted anew. */
@@ -472,6 +492,8 @@ __noinline int end_quick_polls(void) {
   state->exit_steal_ns = here->steal_ns;
   state->wc = here->wc;
   thread->last_poll_exit_ns = here->last_ns;
+  thread->last_exit_steal_ns = here->steal_ns;
+  thread->last_exit_cpu = state->exit_cpu;
   thread->poll_enter_ns = here->last_ns;
   return 0;
 }
@@ -552,18 +574,23 @@ static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u6
   }
   if (state->exit_ns) {
     u64 from = state->exit_ns;
-    /* Waiting for a completion event is idle: what lies before and after it may be gaps. */
+    /*
+     * Waiting for a completion event is idle, and so is what the thread did for other CQs before
+     * it: what lies right before and after the wait may be gaps.
+     */
     if (thread->event_enter_ns >= from && thread->event_return_ns > thread->event_enter_ns) {
-      if (thread->event_enter_ns - from >= config.threshold_ns)
-        stall(ctx, thread, state, bpf_map_lookup_elem(&cqs, &cq), cq, from, thread->event_enter_ns,
-              steal, EV_GAP_BETWEEN_POLLS, flags | EV_GAP_WAITED_EVENT, state->new_completions,
-              state->new_errors);
-      state->idle_ns += thread->event_return_ns - thread->event_enter_ns;
+      u64 idle_until = thread->before_event_ns > from ? thread->before_event_ns : from;
+      if (thread->event_enter_ns - idle_until >= config.threshold_ns)
+        stall(ctx, thread, state, bpf_map_lookup_elem(&cqs, &cq), cq, idle_until,
+              thread->event_enter_ns, steal, EV_GAP_BETWEEN_POLLS, flags | EV_GAP_WAITED_EVENT,
+              state->new_completions, state->new_errors);
+      state->idle_ns += idle_until - from + thread->event_return_ns - thread->event_enter_ns;
       from = thread->event_return_ns;
       state->window_ns = from;
       state->window_polls = 0;
       flags |= EV_GAP_WAITED_EVENT;
     }
+    from = waits_since(thread, state, cq, from);
     if (now - from >= config.threshold_ns)
       stall(ctx, thread, state, bpf_map_lookup_elem(&cqs, &cq), cq, from, now, steal,
             EV_GAP_BETWEEN_POLLS, flags, state->new_completions, state->new_errors);
@@ -811,6 +838,9 @@ int BPF_KPROBE(on_event_enter) {
   struct thread_state *thread = current_target_thread();
   if (!thread) return 0;
   end_quick_polls();
+  thread->before_event_ns = thread->event_return_ns > thread->last_poll_exit_ns
+                                ? thread->event_return_ns
+                                : thread->last_poll_exit_ns;
   thread->event_enter_ns = bpf_ktime_get_ns();
   thread->event_return_ns = 0;
   set_activity(thread, PG_WAITS_EVENT);

@@ -145,6 +145,10 @@ void write_open_gaps(KernelPrograms& programs, const pg_config& config, const Re
   for_each_poll_state(programs, [&](const poll_key& key, const poll_state& poll, uint64_t now) {
     thread_state thread{};
     if (bpf_map_lookup_elem(bpf_map__fd(maps.threads), &key.tid, &thread) != 0) return;
+    cq_state cq{};
+    bpf_map_lookup_elem(bpf_map__fd(maps.cqs), &key.cq, &cq);
+    // With nothing outstanding on this CQ the silence is that of the one polled last.
+    if (thread.last_poll_cq != key.cq && cq.outstanding <= 0) return;
     const bool waits_for_event = thread.event_enter_ns > poll.exit_ns;
     const uint64_t silent_since =
         thread.poll_enter_ns > poll.exit_ns ? thread.poll_enter_ns : poll.exit_ns;

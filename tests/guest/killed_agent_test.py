@@ -1,0 +1,114 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""In the guest: the agent killed at random moments; the program does not notice.
+
+  killed_agent_test.py --build DIR [--count N] [--seed N] [--iterations N] [--output DIR]
+
+Each agent is killed with SIGKILL at some moment from when it begins to place its probes until it has
+been attached for a while. The program's code must be as it was then, and the program must end with
+status 0 and its count of iterations.
+"""
+import argparse
+import os
+import random
+import signal
+import sys
+import time
+
+import pair as pairs
+
+PROGRAM = "ib_send_lat"
+ATTACHED_S = 0.2
+LIBRARIES = ("librxe", "libibverbs.so")
+
+
+def code(pid):
+    """The libraries' code as it is in the process, probes' breakpoints and all."""
+    with open(f"/proc/{pid}/maps", encoding="ascii") as maps, open(f"/proc/{pid}/mem", "rb") as memory:
+        found = {}
+        for line in maps:
+            words = line.split()
+            if "x" in words[1] and any(library in words[-1] for library in LIBRARIES):
+                start, end = (int(word, 16) for word in words[0].split("-"))
+                memory.seek(start)
+                found[start] = memory.read(end - start)
+    return found
+
+
+def is_soon(condition):
+    deadline = time.monotonic() + 10
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+def time_of_attaching(arguments, pid, path):
+    start = time.monotonic()
+    with pairs.Agent(arguments.build, pid, path) as agent:
+        attached = time.monotonic() - start
+        agent.report()
+    return attached
+
+
+def kill_one(arguments, pair, path, attaching_s, moment):
+    """Kills an agent `moment` after its start. The program runs from shortly before it attaches."""
+    pair.signal(signal.SIGSTOP)
+    with pairs.start_agent(arguments.build, pair.client.pid, path) as agent:
+        runs_from = 0.7 * attaching_s
+        time.sleep(min(runs_from, moment))
+        pair.signal(signal.SIGCONT)
+        time.sleep(max(0, moment - runs_from))
+        if not agent.running():
+            raise pairs.Failure(f"pollgap attach ended too early:\n{agent.text()}")
+        attached = "attached" in agent.text().lower()
+        agent.signal(signal.SIGKILL)
+        agent.wait(pairs.STUCK_S)
+    return attached
+
+
+def check(arguments):
+    path = os.path.join(arguments.output, "killed.json")
+    moments = random.Random(arguments.seed)
+    attached = 0
+    with pairs.Pair(pairs.PROGRAMS[PROGRAM], arguments.iterations or 20_000 + 10_000 * arguments.count,
+                    pairs.PEER_CPU, pairs.POLLED_CPU) as pair:
+        pair.connect()
+        time.sleep(0.2)
+        before = code(pair.client.pid)
+        pair.signal(signal.SIGSTOP)
+        attaching_s = time_of_attaching(arguments, pair.client.pid, path)
+        for number in range(arguments.count):
+            moment = moments.uniform(0.5 * attaching_s, attaching_s + ATTACHED_S)
+            attached += kill_one(arguments, pair, path, attaching_s, moment)
+            if not pair.client.running():
+                raise pairs.Failure(f"the program ended before #{number}:\n{pair.client.text()}")
+            pair.signal(signal.SIGSTOP)  # for the next, and to be looked at
+            if not is_soon(lambda: code(pair.client.pid) == before):
+                raise pairs.Failure(f"#{number}: the code is not as it was before")
+        pair.signal(signal.SIGCONT)
+        pair.finish()
+        iterations = pair.iterations
+    return (f"{arguments.count} of {arguments.count} right, {attached} of them once it was attached; "
+            f"the program ended with status 0 and its {iterations} iterations")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--count", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--iterations", type=int, help="default: enough for the count")
+    parser.add_argument("--output", default="/out")
+    arguments = parser.parse_args()
+    pairs.leave_polled_cpus()
+    try:
+        print(f"ok      {PROGRAM}, agent killed: {check(arguments)}", flush=True)
+    except (pairs.Failure, pairs.session.Timeout) as failure:
+        print(f"FAILED  {PROGRAM}, agent killed: {failure}", flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
