@@ -27,8 +27,8 @@ FLOOD = 2000
 PATIENCE = 300  # seconds: a guest on a busy machine is slow
 COMMAND = ("CREATE_QP(0x500) op_mod(0x7) failed, status bad parameter(0x3), syndrome (0x3f2a51), "
            "err(-22)")
-COMMAND_FIELDS = {"command_str": "CREATE_QP", "opcode": "1280", "op_mod": "7",
-                  "status_str": "bad parameter", "status": "3", "syndrome": str(0x3f2a51), "err": "-22"}
+COMMAND_FIELDS = {"command_str": "CREATE_QP", "opcode": "0x500", "op_mod": "0x7",
+                  "status_str": "bad parameter", "status": "0x3", "syndrome": "0x3f2a51", "err": "-22"}
 FIRMWARE = "0000:3b:00.0 [0x123456789ab] 1 [0x1c] QP 0x4f: retries exceeded"
 
 
