@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/utsname.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -171,14 +172,15 @@ Result<KernelPrograms> KernelPrograms::load(const pg_config& config, bool hyperv
   auto cpus = map_array<pg_cpu>(object.maps.cpus);
   if (!cpus) return cpus.error();
   programs.cpus_ = std::move(*cpus);
-  programs.sink_ = std::make_unique<std::function<void(std::span<const std::byte>)>>();
+  programs.outlet_ = std::make_unique<Outlet>();
   const auto deliver = [](void* context, void* data, size_t size) {
-    const auto& sink = *static_cast<std::function<void(std::span<const std::byte>)>*>(context);
-    sink(std::span(static_cast<const std::byte*>(data), size));
-    return 0;
+    auto& outlet = *static_cast<Outlet*>(context);
+    outlet.sink(std::span(static_cast<const std::byte*>(data), size));
+    outlet.bytes_left -= std::min(size, outlet.bytes_left);
+    return outlet.bytes_left == 0 ? -1 : 0;
   };
-  programs.ring_.reset(
-      ring_buffer__new(bpf_map__fd(object.maps.evidence), deliver, programs.sink_.get(), nullptr));
+  programs.ring_.reset(ring_buffer__new(bpf_map__fd(object.maps.evidence), deliver,
+                                        programs.outlet_.get(), nullptr));
   if (!programs.ring_) return load_error(-errno);
   if (Status failed = programs.attach_tracepoints()) return *failed;
   return programs;
@@ -196,7 +198,7 @@ Status KernelPrograms::attach_tracepoints() {
 }
 
 void KernelPrograms::drain(const std::function<void(std::span<const std::byte>)>& sink) {
-  *sink_ = sink;
+  *outlet_ = {sink, bpf_map__max_entries(object_->maps.evidence)};
   ring_buffer__consume(ring_.get());
 }
 

@@ -73,7 +73,8 @@ class KernelPrograms {
 
   StealReading steal() const { return steal_; }
 
-  // Hands every record now in the ring to `sink`, in the order the kernel reserved them.
+  // Hands every record now in the ring to `sink`, in the order the kernel reserved them; of those
+  // that come meanwhile no more than the ring holds, so that it ends.
   void drain(const std::function<void(std::span<const std::byte>)>& sink);
   // Since loading.
   uint64_t lost_records() const;
@@ -92,7 +93,12 @@ class KernelPrograms {
 
   std::unique_ptr<pollgap_bpf, ObjectCloser> object_;
   std::unique_ptr<ring_buffer, RingCloser> ring_;
-  std::unique_ptr<std::function<void(std::span<const std::byte>)>> sink_;
+  // Where the ring's records go, and how many bytes more may in one drain.
+  struct Outlet {
+    std::function<void(std::span<const std::byte>)> sink;
+    size_t bytes_left = 0;
+  };
+  std::unique_ptr<Outlet> outlet_;
   std::vector<std::unique_ptr<bpf_link, int (*)(bpf_link*)>> links_;
   std::vector<std::string> missing_;
   MappedArray<pg_thread_clock> clocks_;

@@ -216,7 +216,13 @@ UserTime::Place UserTime::place_of(const Sampled& sampled) const {
   }
   const PollSite& site = sites[account_.gap().site];
   const uint64_t ip = innermost_ip(*sampled.sample);
-  if (site.contains(ip) || (!sampled.function.empty() && sampled.function == site.name)) {
+  const ev_stack* stack = account_.thread()->stacks.find(sampled.sample->stacks.user);
+  bool called_by_it = false;
+  for (size_t i = 0; stack != nullptr && i < stack->frames && i < EV_STACK_FRAMES; ++i) {
+    called_by_it = called_by_it || site.contains(stack->ip[i]);
+  }
+  if (site.contains(ip) || called_by_it ||
+      (!sampled.function.empty() && sampled.function == site.name)) {
     return Place::poll_function;
   }
   const bool size_known = site.function_bytes != 0;

@@ -408,6 +408,15 @@ TEST(PollFunction, SamplesInsideItWhereReturnsAreNotTimed) {
   EXPECT_EQ(outside.verdict.cause, Cause::application);
 }
 
+TEST(PollFunction, WhatItCallsIsPartOfIt) {
+  const Gap gap = only_gap(EvidenceStream()
+                               .session()
+                               .add(stack_of(EV_STACK_USER, 1_ms, {0x5000, 0x1010, 0x6000}))
+                               .add(sample_of(1, 1_ms))
+                               .add(between(4_ms, EV_GAP_NO_RETURN)));
+  EXPECT_EQ(gap.verdict.cause, Cause::poll_function);
+}
+
 TEST(PollFunction, WhereItsSizeIsUnknownNothingIsClaimedOfItsFile) {
   const char* session =
       R"({"target":{"sites":[{"name":"x","module":"/lib/p.so","function_address":4096}]}})";
