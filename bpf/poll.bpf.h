@@ -16,6 +16,8 @@
 
 /* <infiniband/verbs.h>, stable ABI: struct ibv_wc, ibv_qp, ibv_send_wr. */
 #define IBV_WC_BYTES 48
+#define IBV_WC_STATUS 8
+#define IBV_WC_QP_NUM 28
 #define IBV_WC_BYTES_READ 40 /* up to qp_num: struct wc_head without its last members */
 #define IBV_WC_RECV 128
 #define IBV_WC_WR_FLUSH_ERR 5
@@ -181,13 +183,12 @@ static __always_inline void emit_gap(const struct thread_state *thread, u32 site
  * its last stretch for the threshold or longer, and adds what it was idle.
  */
 static __always_inline void end_window(const struct thread_state *thread, struct poll_state *state,
-                                       const struct cq_state *cq, u64 cq_address, u64 end_ns,
-                                       u32 completions, u32 errors) {
+                                       s64 outstanding, u64 outstanding_since, u64 cq_address,
+                                       u64 end_ns, u32 completions, u32 errors) {
   u64 start = state->window_ns;
-  s64 outstanding = cq ? cq->outstanding : 0;
   if (!start || end_ns <= start) return;
   if (outstanding > 0) {
-    u64 since = cq->since_ns > start ? cq->since_ns : start;
+    u64 since = outstanding_since > start ? outstanding_since : start;
     if (since > end_ns) since = end_ns;
     if (end_ns - since >= config.threshold_ns) {
       struct gap_facts facts = {.start_ns = since,
@@ -227,7 +228,9 @@ static __always_inline void stall(void *ctx, struct thread_state *thread, struct
                             .completions = completions,
                             .outstanding = cq && cq->outstanding > 0 ? cq->outstanding : 0,
                             .errors = errors};
-  if (sees_completions(thread, state)) end_window(thread, state, cq, cq_address, start, 0, 0);
+  if (sees_completions(thread, state))
+    end_window(thread, state, cq ? cq->outstanding : 0, cq ? cq->since_ns : 0, cq_address, start, 0,
+               0);
   flush_pending(thread, cpu);
   if (cpu_state) cpu_state->steal_wanted = 1;
   if (config.steal_valid && state->exit_cpu == cpu) {
@@ -303,9 +306,15 @@ __noinline int settle(u64 cq_address, const struct wc_head *wc) {
   return 0;
 }
 
+/* Of a completion with an error. */
+struct wc_error {
+  u64 wr_id;
+  u32 status, vendor_err, qp_num, reserved;
+};
+
 struct wc_context {
   u64 wc, cq;
-  struct wc_head first; /* error that is not a flush, else first flush */
+  struct wc_error first; /* error that is not a flush, else first flush */
   u32 errors, flushes, looked_at;
 };
 
@@ -318,7 +327,10 @@ static __always_inline void account(struct wc_context *context, const struct wc_
   settle(context->cq, wc);
   if (context->errors == 0 ||
       (context->first.status == IBV_WC_WR_FLUSH_ERR && wc->status != IBV_WC_WR_FLUSH_ERR))
-    context->first = *wc;
+    context->first = (struct wc_error){.wr_id = wc->wr_id,
+                                       .status = wc->status,
+                                       .vendor_err = wc->vendor_err,
+                                       .qp_num = wc->qp_num};
   context->errors++;
   if (wc->status == IBV_WC_WR_FLUSH_ERR) context->flushes++;
 }
@@ -367,9 +379,9 @@ struct cqe_context {
  * the array that the poll filled, if the program has not used that memory again meanwhile.
  */
 __noinline int look_at_cqe(u64 number, struct cqe_context *context) {
-  struct wc_head wc = {}, returned = {};
+  struct wc_head wc = {};
   struct cqe_tail tail;
-  u32 index, opcode;
+  u32 index, opcode, status, qp_num;
   u64 at;
   if (!context) return 1;
   index = context->first + number;
@@ -384,14 +396,12 @@ __noinline int look_at_cqe(u64 number, struct cqe_context *context) {
     wc.status = status_of(tail.syndrome);
     wc.vendor_err = tail.vendor_error;
   }
-  wc.wr_id_unknown = 1;
-  if (context->wc &&
-      !bpf_probe_read_user(&returned, IBV_WC_BYTES_READ,
-                           (void *)(context->wc + number * IBV_WC_BYTES)) &&
-      returned.qp_num == wc.qp_num && returned.status == wc.status) {
-    wc.wr_id = returned.wr_id;
-    wc.wr_id_unknown = 0;
-  }
+  at = context->wc + number * IBV_WC_BYTES;
+  wc.wr_id_unknown = !context->wc || bpf_probe_read_user(&wc.wr_id, sizeof(u64), (void *)at) ||
+                     bpf_probe_read_user(&status, sizeof(status), (void *)(at + IBV_WC_STATUS)) ||
+                     bpf_probe_read_user(&qp_num, sizeof(qp_num), (void *)(at + IBV_WC_QP_NUM)) ||
+                     status != wc.status || qp_num != wc.qp_num;
+  if (wc.wr_id_unknown) wc.wr_id = 0;
   account(&context->to, &wc);
   return 0;
 }
@@ -410,8 +420,9 @@ __noinline int take_completions(u32 tid, u64 cq_address) {
   struct poll_state *state = bpf_map_lookup_elem(&polls, &key);
   struct cqe_context context = {};
   const struct pg_cq_layout *layout;
-  struct cq_state *cq, before;
-  u64 buffer = 0;
+  struct cq_state *cq;
+  u64 buffer = 0, outstanding_since;
+  s64 outstanding;
   u32 index, first, count;
   if (!thread || !state || state->readable != PG_CQ_READABLE) return 0;
   layout = layout_of(state->site);
@@ -431,7 +442,8 @@ __noinline int take_completions(u32 tid, u64 cq_address) {
     forget_outstanding(cq);
     return 0;
   }
-  before = *cq;
+  outstanding = cq->outstanding;
+  outstanding_since = cq->since_ns;
   first = cq->settled;
   count = index - first;
   if (count > context.entries || __sync_val_compare_and_swap(&cq->settled, first, index) != first)
@@ -449,7 +461,8 @@ __noinline int take_completions(u32 tid, u64 cq_address) {
     tell_errors(thread, cq_address, state->exit_ns, count, &context.to);
   }
   state->consumer_index = index;
-  end_window(thread, state, &before, cq_address, state->exit_ns, count, context.to.errors);
+  end_window(thread, state, outstanding, outstanding_since, cq_address, state->exit_ns, count,
+             context.to.errors);
   state->window_ns = state->exit_ns;
   state->window_polls = 0;
   state->completions += count;
@@ -542,17 +555,17 @@ static __always_inline void begin_quick_polls(const struct thread_state *thread,
   here->thread = bpf_get_current_pid_tgid();
 }
 
-/* A poll begins. `steal`: the steal clock, or 0 where it cannot be read. */
-static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 steal) {
+/*
+ * A poll begins of which there may be more to say. Not inlined: before 6.13 the stacks of all
+ * functions in a chain of calls share 512 bytes.
+ */
+static __noinline void judge_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 steal) {
   u64 now = bpf_ktime_get_ns();
+  struct thread_state *thread = polling_thread(now);
   const struct pg_cq_layout *layout = 0;
-  struct thread_state *thread;
   struct poll_state *state;
   struct pg_thread_clock *clock;
   u32 flags = cookie & PG_COOKIE_HAS_RETURN ? 0 : EV_GAP_NO_RETURN;
-  if (quick_poll(cq, wc, cookie, steal, now)) return;
-  end_quick_polls();
-  thread = polling_thread(now);
   if (PG_COOKIE_ROLE(cookie) == PG_USER_POLL) cq = 0; /* its arguments mean nothing here */
   if (!thread) return;
   if (thread->out_ns) back_unseen(thread);
@@ -567,10 +580,9 @@ static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u6
   if (!(cookie & PG_COOKIE_HAS_RETURN)) {
     u32 index = 0;
     layout = layout_of((u32)cookie);
-    if (layout && read_consumer_index(state, cq, layout, &index) && state->exit_ns) {
-      if (index != state->consumer_index) take_completions(thread->tid, cq);
-      if (!state->new_completions) state->empty_polls++;
-    }
+    if (layout && read_consumer_index(state, cq, layout, &index) && state->exit_ns &&
+        !state->new_completions)
+      state->empty_polls++;
   }
   if (state->exit_ns) {
     u64 from = state->exit_ns;
@@ -614,6 +626,14 @@ static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u6
   }
   clock = clock_of(thread);
   if (clock) clock->last_poll_ns = now;
+}
+
+/* A poll begins. `steal`: the steal clock, or 0 where it cannot be read. */
+static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 steal) {
+  if (quick_poll(cq, wc, cookie, steal, bpf_ktime_get_ns())) return;
+  end_quick_polls();
+  if (!(cookie & PG_COOKIE_HAS_RETURN)) take_completions((u32)bpf_get_current_pid_tgid(), cq);
+  judge_enter(ctx, cq, wc, cookie, steal);
 }
 
 /* Reads the completions that a poll returned: errors, and which sends are outstanding no more. */
@@ -685,7 +705,8 @@ static __always_inline void poll_return(void *ctx, s32 result, u64 steal) {
       stall(ctx, thread, state, &before, cq_address, entered, now, steal, EV_GAP_IN_POLL, 0,
             completions, errors);
     } else {
-      end_window(thread, state, &before, cq_address, now, completions, errors);
+      end_window(thread, state, before.outstanding, before.since_ns, cq_address, now, completions,
+                 errors);
     }
     if (completions) {
       state->window_ns = now;

@@ -73,9 +73,9 @@ class KernelPrograms {
 
   StealReading steal() const { return steal_; }
 
-  // Hands every record now in the ring to `sink`, in the order the kernel reserved them; of those
-  // that come meanwhile no more than the ring holds, so that it ends.
-  void drain(const std::function<void(std::span<const std::byte>)>& sink);
+  // Hands the records in the ring to `sink`, in the order the kernel reserved them: until there are
+  // none, or it has handed on that many bytes, of which the default is all that the ring holds.
+  void drain(const std::function<void(std::span<const std::byte>)>& sink, size_t bytes = 0);
   // Since loading.
   uint64_t lost_records() const;
   uint64_t trace_dropped() const;

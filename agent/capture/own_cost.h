@@ -17,8 +17,8 @@ struct KernelEntryCost {
 KernelEntryCost measure_kernel_entry_cost();
 
 // What a timer interrupt takes from a thread that does nothing but look at the clock: the lower
-// quartile of 21, entry and exit included. Spins for 10 ms. 0: not known; they took too long to be nothing
-// else.
+// quartile of 21, entry and exit included. Spins for 10 ms. 0: not known; they took too long to be
+// nothing else.
 uint64_t measure_interrupt_cost_ns();
 
 }  // namespace pollgap

@@ -33,6 +33,8 @@ using Json = nlohmann::ordered_json;
 
 // Kernel entries closer to each other than this many times their own full cost are one run.
 constexpr uint64_t kRunFactor = 3;
+// Of the kernel's records, before the agent looks again where the target's threads run.
+constexpr size_t kBytesAtOnce = 1 << 20;
 // How often the agent looks for tracepoints of modules that were loaded meanwhile.
 constexpr uint64_t kTraceSearchNs = 1'000'000'000;
 
@@ -118,6 +120,7 @@ struct CaptureSession::Impl {
   uint32_t contexts_seen = 0;
   size_t verbs_named = 0;
   size_t threads_followed = 0;
+  std::set<int> polled_cpus;
   bool shares_core = false;
   bool called_exec = false;
   bool session_told = false;
@@ -142,7 +145,7 @@ struct CaptureSession::Impl {
   Status attach_new_contexts();
   void attach_new_trace_events();
   void deliver(std::span<const std::byte> record, const Sink& sink);
-  void flush(const Sink& sink);
+  void flush(const Sink& sink, size_t bytes = 0);
   Json coverage() const;
 };
 
@@ -183,8 +186,8 @@ void CaptureSession::Impl::tell_losses() {
   lost_since_ns = now;
 }
 
-// Threads that have polled for the first time since the last call: their faults are followed, and
-// the agent leaves their cores.
+// Threads that have polled for the first time since the last call: their faults are followed. The
+// agent leaves the cores that polling threads run on, also when they move.
 Status CaptureSession::Impl::follow_threads() {
   const auto& clocks = programs.clocks();
   const size_t before = threads_followed;
@@ -196,7 +199,10 @@ Status CaptureSession::Impl::follow_threads() {
     if (Status failed = faults.follow(static_cast<pid_t>(clocks[slot].tid)))
       notes.push_back(failed->message);
   }
-  if (threads_followed > before) shares_core = !keep_off(cpus);
+  if (threads_followed > before || (cpus != polled_cpus && !cpus.empty())) {
+    shares_core = !keep_off(cpus);
+    polled_cpus = std::move(cpus);
+  }
   return std::nullopt;
 }
 
@@ -242,13 +248,14 @@ void CaptureSession::Impl::deliver(std::span<const std::byte> record, const Sink
   names.deliver(record, sink);
 }
 
-void CaptureSession::Impl::flush(const Sink& sink) {
+// At most that many bytes of the kernel's records; 0: all there are.
+void CaptureSession::Impl::flush(const Sink& sink, size_t bytes) {
   tell_losses();
   for (const auto& record : ready)
     if (!record.empty()) sink(record);
   ready.clear();
   tell_verbs(sink);
-  programs.drain([&](std::span<const std::byte> record) { deliver(record, sink); });
+  programs.drain([&](std::span<const std::byte> record) { deliver(record, sink); }, bytes);
 }
 
 Json CaptureSession::Impl::coverage() const {
@@ -327,13 +334,13 @@ Result<std::unique_ptr<CaptureSession>> CaptureSession::open(const AttachOptions
 
 Status CaptureSession::drain(int timeout_ms, const Sink& sink) {
   if (Status failed = impl_->follow_threads()) return failed;
-  impl_->flush(sink);
+  impl_->flush(sink, kBytesAtOnce);
   pollfd end{impl_->process->pidfd(), POLLIN, 0};
   poll(&end, 1, timeout_ms);
   if (Status failed = impl_->follow_threads()) return failed;
   if (Status failed = impl_->attach_new_contexts()) return failed;
   impl_->attach_new_trace_events();
-  impl_->flush(sink);
+  impl_->flush(sink, kBytesAtOnce);
   return std::nullopt;
 }
 
@@ -352,6 +359,7 @@ Status CaptureSession::close(const Sink& sink) {
   Json coverage = impl.coverage();
   coverage["silence_samples"] = asked;
   impl.sampler.reset();
+  (void)impl.follow_threads();  // what remains to be done is not done on a polled core
   impl.flush(sink);
   const auto named = [&](std::span<const std::byte> record) { impl.deliver(record, sink); };
   write_open_gaps(impl.programs, impl.config, named);

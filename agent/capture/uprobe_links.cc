@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/capture/uprobe_links.h"
 
+#include <fcntl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -102,10 +105,28 @@ Status UprobeLinks::attach_one(const bpf_program* program, bool at_return,
   return std::nullopt;
 }
 
+// Each link is closed last by a child, when that exits. With a fatal signal pending the kernel
+// cannot reach the target's memory and leaves the breakpoints in it ("failed to unregister, leaking
+// uprobe", kernel/events/uprobes.c); none is pending in a process that exits, and none comes any
+// more. Killed at any moment, this process ends, and so then does the child.
 void UprobeLinks::detach() {
+  if (count_ == 0) return;
+  std::array<int, 2> alive{-1, -1};
+  const pid_t child = pipe2(alive.data(), O_CLOEXEC) == 0 ? fork() : -1;
+  if (child == 0) {
+    close(alive[1]);
+    char none = 0;
+    while (read(alive[0], &none, 1) < 0 && errno == EINTR) {
+    }
+    _exit(0);
+  }
   multi_links_.clear();
   links_.clear();
   count_ = 0;
+  for (const int end : alive)
+    if (end >= 0) close(end);
+  while (child > 0 && waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
 }
 
 }  // namespace pollgap

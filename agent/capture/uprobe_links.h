@@ -26,10 +26,13 @@ struct UprobePlace {
 class UprobeLinks {
  public:
   UprobeLinks(pid_t pid, bool multi) : pid_(pid), multi_(multi) {}
+  UprobeLinks(const UprobeLinks&) = delete;
+  UprobeLinks& operator=(const UprobeLinks&) = delete;
+  ~UprobeLinks() { detach(); }
 
   // Puts `program` at every place; at returns of the functions that begin there with `at_return`.
   Status attach(const bpf_program* program, bool at_return, const std::vector<UprobePlace>& places);
-  // Takes all of them off.
+  // Takes all of them off, also if the process is killed meanwhile. Forks.
   void detach();
   size_t count() const { return count_; }
 
