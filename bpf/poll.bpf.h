@@ -630,9 +630,10 @@ static __noinline void judge_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 st
 
 /* A poll begins. `steal`: the steal clock, or 0 where it cannot be read. */
 static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 steal) {
-  if (quick_poll(cq, wc, cookie, steal, bpf_ktime_get_ns())) return;
+  bool has_return = cookie & PG_COOKIE_HAS_RETURN;
+  if (!has_return && quick_poll(cq, wc, cookie, steal, bpf_ktime_get_ns())) return;
   end_quick_polls();
-  if (!(cookie & PG_COOKIE_HAS_RETURN)) take_completions((u32)bpf_get_current_pid_tgid(), cq);
+  if (!has_return) take_completions((u32)bpf_get_current_pid_tgid(), cq);
   judge_enter(ctx, cq, wc, cookie, steal);
 }
 
