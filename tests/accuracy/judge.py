@@ -221,12 +221,12 @@ def verdict_among(injected, meeting, gaps, pid):
         return "missed", alone, "no gap"
 
     found = [(part, detail) for gap in gaps for part, detail in segment_spans(gap, injected.cause)]
-    own = [part for part, _ in found]
+    explained = [part for part, _ in found]
     machine = others_segments(injected, gaps, pid)
     # A polling thread that is off its core injects nothing into itself, and what was not spent in
     # the cause was another's.
     idle = intervals.length(injected.span) - injected.spent if not injected.surely else 0
-    short = sum(intervals.uncovered(piece, own + machine) for piece in pieces) - idle
+    short = sum(intervals.uncovered(piece, explained + machine) for piece in pieces) - idle
     # Where others fall on it, any of them may have the time, but nothing else.
     causes = {injected.cause, *(other.cause for other in meeting)}
     theirs = [part for gap in gaps for segment, part in segments(gap) if segment["cause"] in causes]

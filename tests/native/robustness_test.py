@@ -119,6 +119,17 @@ class Robustness(unittest.TestCase):
     def workload(self, *options):
         return self.start(self.programs.start_workload, *options)
 
+    def polled_workload(self):
+        """A workload, its polling thread, and the core of that, which this process leaves."""
+        polled = max(session.CPUS)
+        if polled == 0:
+            self.skipTest("needs two CPUs")
+        session.leave_polled_core()
+        self.addCleanup(os.sched_setaffinity, 0, session.CPUS)
+        target = self.workload()
+        found, _ = target.wait_for(r"ready pid=\d+ tid=(\d+)", 10)
+        return target, int(found[1]), polled
+
     def agent(self, pid, *options):
         return self.start(self.programs.start_agent, pid, *options)
 
@@ -249,13 +260,7 @@ class Robustness(unittest.TestCase):
 
     def test_moved_away_while_it_waits(self):
         """Whom a thread waited for on the CPU that it left is told, though that task ran on."""
-        polled = max(session.CPUS)
-        if polled == 0:
-            self.skipTest("needs two CPUs")
-        session.leave_polled_core()
-        self.addCleanup(os.sched_setaffinity, 0, session.CPUS)
-        target = self.workload()
-        found, _ = target.wait_for(r"ready pid=\d+ tid=(\d+)", 10)
+        target, tid, polled = self.polled_workload()
         agent = self.agent(target.pid, "--output", self.path("report.json"))
         agent.wait_for(ATTACHED, 60)
         hog = self.start(lambda: session.Child([sys.executable, "-c", f"""
@@ -268,7 +273,7 @@ while time.monotonic() < end: pass
 """]))
         hog.wait_for("hog", 30)
         time.sleep(0.05)
-        os.sched_setaffinity(int(found[1]), {0})
+        os.sched_setaffinity(tid, {0})
         self.assertEqual(hog.wait(30), 0, hog.text())
         time.sleep(0.5)
         self.assertEqual(session.stop(agent, 60), 0, agent.text())
@@ -285,13 +290,7 @@ while time.monotonic() < end: pass
     def test_share_of_a_contended_core(self):
         """Beside another group's task on its core the target keeps its share: the agent, in the same
         group as the target, weighs next to nothing."""
-        polled = max(session.CPUS)
-        if polled == 0:
-            self.skipTest("needs two CPUs")
-        session.leave_polled_core()
-        self.addCleanup(os.sched_setaffinity, 0, session.CPUS)
-        target = self.workload()
-        found, _ = target.wait_for(r"ready pid=\d+ tid=(\d+)", 10)
+        target, tid, polled = self.polled_workload()
         rival = self.start(lambda: session.Child([sys.executable, "-c", f"""
 import os
 os.setsid()
@@ -303,7 +302,7 @@ while True: pass
 
         def share():
             def ran():
-                with open(f"/proc/{target.pid}/task/{found[1]}/schedstat", encoding="ascii") as file:
+                with open(f"/proc/{target.pid}/task/{tid}/schedstat", encoding="ascii") as file:
                     return int(file.read().split()[0])
             before, start = ran(), time.monotonic_ns()
             time.sleep(1)
