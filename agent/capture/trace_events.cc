@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/capture/trace_events.h"
 
+#include <fmt/format.h>
 #include <fnmatch.h>
 
 #include <cerrno>
@@ -103,7 +104,9 @@ void TraceEvents::find(Pattern& pattern) {
   for (const std::string& group : directories(events, pattern.group)) {
     for (const std::string& event : directories(events / group, pattern.event)) {
       pattern.matched = true;
-      if (seen_.insert(group + ":" + event).second) found_.emplace_back(group, event);
+      if (seen_.insert(fmt::format("{}:{}", group, event)).second) {
+        found_.emplace_back(group, event);
+      }
     }
   }
 }

@@ -10,12 +10,28 @@ namespace {
 
 using Culprits = std::span<const CulpritDetail>;
 
-// "a/1 1.9 ms, b/2 1.2 ms and 3 more"
+// "0000:3b:00.0, completion 3 of RDMA adapter mlx5_0, which this process uses"; empty: not known
+std::string device_of(const Detail& detail) {
+  std::string text = detail.device;
+  if (!detail.vector.empty()) {
+    text += (text.empty() ? "" : ", ") + detail.vector;
+  }
+  if (!detail.rdma_device.empty()) {
+    text += (detail.vector.empty() ? ", of RDMA adapter " : " of RDMA adapter ") +
+            detail.rdma_device + (detail.target_uses_adapter ? ", which this process uses" : "");
+  }
+  return text;
+}
+
+// "a/1 1.9 ms, b/2 1.2 ms and 3 more"; an RDMA adapter's interrupt says whose it is
 std::string listed(Culprits culprits) {
   constexpr size_t kListed = 4;
   std::string text;
   for (size_t i = 0; i < culprits.size() && i < kListed; ++i) {
-    text += fmt::format("{}{} {}", i == 0 ? "" : ", ", culprits[i].culprit.name,
+    const Detail& detail = culprits[i].detail;
+    const bool of_adapter = !detail.vector.empty() || !detail.rdma_device.empty();
+    text += fmt::format("{}{}{} {}", i == 0 ? "" : ", ", culprits[i].culprit.name,
+                        of_adapter ? " (" + device_of(detail) + ")" : "",
                         format_duration(culprits[i].culprit.total_ns));
   }
   if (culprits.size() > kListed) {
@@ -62,19 +78,6 @@ std::string task_with_policy(const Detail& detail) {
   const std::string thread = task.tid == task.pid ? "" : fmt::format("tid {}, ", task.tid);
   const std::string priority = detail.rt_priority ? fmt::format(" {}", *detail.rt_priority) : "";
   return fmt::format("{} ({}pid {}, {}{})", task.comm, thread, task.pid, detail.policy, priority);
-}
-
-// "0000:3b:00.0, completion 3 of RDMA adapter mlx5_0, which this process uses"; empty: not known
-std::string device_of(const Detail& detail) {
-  std::string text = detail.device;
-  if (!detail.vector.empty()) {
-    text += (text.empty() ? "" : ", ") + detail.vector;
-  }
-  if (!detail.rdma_device.empty()) {
-    text += (detail.vector.empty() ? ", of RDMA adapter " : " of RDMA adapter ") +
-            detail.rdma_device + (detail.target_uses_adapter ? ", which this process uses" : "");
-  }
-  return text;
 }
 
 // "36 virtio1-req.0 (0000:00:02.0)"

@@ -104,25 +104,28 @@ def check_coverage(report, _):
 def watched(programs, arguments, path):
     """The report, and when what was done."""
     done = []
-    with session.Child([programs.workload, "--device", "soft"]) as workload:
+    # It thinks for long between its polls, and does not run while the agent starts: every poll that
+    # is probed takes many microseconds here.
+    with session.Child([programs.workload, "--device", "soft", "--think-ns", "100000"]) as workload:
         workload.wait_for(r"ready pid=\d+", PATIENCE)
+        workload.signal(signal.SIGSTOP)
         agent = programs.start_agent(workload.pid, "--threshold", "5ms", "--output", path("report.json"),
                                      "--capture", path("events.pgc"))
         with agent:
             _, at = agent.wait_for(r"(?i)\battached\b", PATIENCE)
+            workload.signal(signal.SIGCONT)
             subprocess.run(["insmod", arguments.module], check=True)
             began, deadline = time.monotonic(), time.monotonic() + PATIENCE
             while int(read("/sys/module/mlx5_events/refcnt")) < 2 and time.monotonic() < deadline:
                 time.sleep(0.05)
             print(f"attached in {at:.1f} s; to the module's tracepoints "
-                  f"{time.monotonic() - began:.1f} s after it was loaded")
+                  f"{time.monotonic() - began:.1f} s after it was loaded", flush=True)
             time.sleep(0.5)
             for check, act in ((check_stopped, stop_and_fire), (check_interrupt, interrupt)):
                 for _ in range(arguments.count):
                     done.append((check, act(workload.pid)))
                     time.sleep(0.2)
-            for _ in range(FLOOD):
-                write(FIRE, "fw")
+            write(FIRE, f"flood {FLOOD}")
             done.append((check_coverage, None))
             time.sleep(0.5)
             stopping = time.monotonic()
@@ -132,6 +135,14 @@ def watched(programs, arguments, path):
         workload.kill()
     with open(path("report.json"), encoding="utf-8") as file:
         return json.load(file), done
+
+
+def unloaded():
+    """The kernel lets go of its tracepoints a moment after the agent's end."""
+    deadline = time.monotonic() + PATIENCE
+    while int(read("/sys/module/mlx5_events/refcnt")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return subprocess.run(["rmmod", "mlx5_events"], check=False).returncode == 0
 
 
 def main():
@@ -168,7 +179,7 @@ def main():
     if replayed.wait(PATIENCE) != 0 or not filecmp.cmp(path("report.json"), path("replay.json"), shallow=False):
         failures += 1
         print(f"FAILED  the replay differs: {replayed.text()}")
-    if subprocess.run(["rmmod", "mlx5_events"], check=False).returncode != 0:
+    if not unloaded():
         failures += 1
         print("FAILED  the module cannot be unloaded once the agent is gone")
     return 1 if failures else 0

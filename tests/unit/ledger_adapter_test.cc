@@ -128,6 +128,19 @@ TEST(AdapterInterrupts, AHardInterruptOfTheAdapterThatTheTargetUses) {
       << gap.verdict.text;
 }
 
+TEST(AdapterInterrupts, AmongOthersTheAdaptersIsToldToo) {
+  EvidenceStream stream = with_adapter();
+  stream.add(device_irq(45, "mlx5_comp3@pci:0000:3b:00.0", 0, 3_ms));
+  stream.add(device_irq(36, "virtio1-req.0", 3_ms, 4_ms));
+  stream.add(gap_of(EV_GAP_BETWEEN_POLLS, 4_ms));
+  const Gap gap = only_gap(stream);
+  EXPECT_NE(gap.verdict.text.find(
+                "irq 45 mlx5_comp3@pci:0000:3b:00.0 (0000:3b:00.0, completion 3 of RDMA adapter "
+                "mlx5_0, which this process uses) 3.00 ms, irq 36 virtio1-req.0 1.00 ms"),
+            std::string::npos)
+      << gap.verdict.text;
+}
+
 TEST(AdapterInterrupts, OnlyItsNameIsKnown) {
   EvidenceStream stream;
   stream.session();

@@ -4,6 +4,7 @@
 //
 //   cmd          mlx5:mlx5_cmd, a firmware command that failed
 //   fw           mlx5:mlx5_fw, a message of the firmware
+//   flood N      that N times, as fast as it goes
 //   irq CPU US   the interrupt of completion vector 3 runs on that CPU for so many microseconds
 #include <linux/delay.h>
 #include <linux/errno.h>
@@ -30,12 +31,18 @@ static irqreturn_t handle(int number, void *cookie) {
 /* In a hard interrupt, as the controller would. */
 static void take_interrupt(void *unused) { generic_handle_irq(irq); }
 
+static void tell(void) {
+  trace_mlx5_fw("0000:3b:00.0", 0x123456789abULL, true, 0x1c, "QP 0x4f: retries exceeded\n");
+}
+
 static int fire(const char *text, const struct kernel_param *parameter) {
-  unsigned int cpu, us;
+  unsigned int cpu, us, count;
   if (sysfs_streq(text, "cmd")) {
     trace_mlx5_cmd("CREATE_QP", 0x500, 0x7, "bad parameter", 0x3, 0x3f2a51, -22);
   } else if (sysfs_streq(text, "fw")) {
-    trace_mlx5_fw("0000:3b:00.0", 0x123456789abULL, true, 0x1c, "QP 0x4f: retries exceeded\n");
+    tell();
+  } else if (sscanf(text, "flood %u", &count) == 1 && count <= 100000) {
+    while (count--) tell();
   } else if (sscanf(text, "irq %u %u", &cpu, &us) == 2 && us <= 100000) {
     handler_us = us;
     return smp_call_function_single(cpu, take_interrupt, NULL, 1);
@@ -50,7 +57,8 @@ module_param_cb(fire, &fire_ops, NULL, 0200);
 
 static int __init begin(void) {
   int failed;
-  irq = irq_alloc_desc(NUMA_NO_NODE);
+  /* Without an owner: irq_alloc_desc() would name this module, which its own handler would then hold. */
+  irq = __irq_alloc_descs(-1, 0, 1, NUMA_NO_NODE, NULL, NULL);
   if (irq < 0) return irq;
   irq_set_chip_and_handler(irq, &dummy_irq_chip, handle_simple_irq);
   failed = request_irq(irq, handle, 0, "mlx5_comp3@pci:0000:3b:00.0", &irq);
