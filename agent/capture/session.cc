@@ -83,11 +83,16 @@ Json options_json(const AttachOptions& options) {
   return json;
 }
 
-// Where the target's busy threads run now, before any poll has been seen.
+// Where the target's busy threads run now, before any poll has been seen; or have run and will, if
+// it is stopped.
 std::set<int> busy_cpus(const Sites& sites) {
+  constexpr double kBusyShare = 0.5;
   std::set<int> cpus;
-  for (const ThreadInfo& thread : sites.threads)
-    if (thread.state == "R" && thread.last_cpu >= 0) cpus.insert(thread.last_cpu);
+  for (const ThreadInfo& thread : sites.threads) {
+    const bool stopped = thread.state == "T" || thread.state == "t";
+    const bool busy = thread.state == "R" || (stopped && thread.cpu_share >= kBusyShare);
+    if (busy && thread.last_cpu >= 0) cpus.insert(thread.last_cpu);
+  }
   return cpus;
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/capture/uprobe_links.h"
 
+#include <bpf/bpf.h>
 #include <fcntl.h>
+#include <linux/perf_event.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <map>
 
 namespace pollgap {
@@ -17,6 +20,8 @@ namespace {
 constexpr int kLinkCreate = 28;             // BPF_LINK_CREATE
 constexpr uint32_t kTraceUprobeMulti = 48;  // BPF_TRACE_UPROBE_MULTI
 constexpr uint32_t kUprobeMultiReturn = 1;  // BPF_F_UPROBE_MULTI_RETURN
+
+constexpr uint64_t kUprobeAtReturn = 1;  // of the uprobe event's configuration: format/retprobe
 
 // union bpf_attr's link_create.uprobe_multi, include/uapi/linux/bpf.h since 6.6; declared here
 // because the build host's header may be older.
@@ -34,6 +39,19 @@ struct LinkCreateUprobeMulti {
   uint32_t pid;
   uint32_t padding;
 };
+
+// The number of the kernel's event source for uprobes.
+Result<uint32_t> uprobe_event_type() {
+  static const uint32_t type = [] {
+    uint32_t number = 0;
+    std::ifstream("/sys/bus/event_source/devices/uprobe/type") >> number;
+    return number;
+  }();
+  if (type != 0) return type;
+  return Error{ExitCode::kernel_lacks,
+               "the kernel has no uprobes (/sys/bus/event_source/devices/uprobe is not there): "
+               "pollgap needs CONFIG_UPROBE_EVENTS"};
+}
 
 Error attach_error(int error, const std::string& path, uint64_t offset) {
   char place[32];
@@ -89,18 +107,32 @@ Status UprobeLinks::attach_multi(const bpf_program* program, bool at_return,
   attributes.pid = static_cast<uint32_t>(pid_);
   const long fd = syscall(SYS_bpf, kLinkCreate, &attributes, sizeof(attributes));
   if (fd < 0) return attach_error(errno, path, offsets.front());
-  multi_links_.emplace_back(static_cast<int>(fd));
+  links_.emplace_back(static_cast<int>(fd));
   count_ += places.size();
   return std::nullopt;
 }
 
+// The event stays disabled: its program runs where the breakpoint is hit all the same, and an event
+// that is enabled is switched in and out with the thread whose ID was given (uprobe_perf_func in
+// kernel/trace/trace_uprobe.c; ctx_sched_in in kernel/events/core.c).
 Status UprobeLinks::attach_one(const bpf_program* program, bool at_return,
                                const UprobePlace& place) {
-  LIBBPF_OPTS(bpf_uprobe_opts, options, .bpf_cookie = place.cookie, .retprobe = at_return);
-  bpf_link* link =
-      bpf_program__attach_uprobe_opts(program, pid_, place.path.c_str(), place.offset, &options);
-  if (link == nullptr) return attach_error(errno, place.path, place.offset);
-  links_.emplace_back(link, bpf_link__destroy);
+  const Result<uint32_t> type = uprobe_event_type();
+  if (!type) return type.error();
+  perf_event_attr attributes{};
+  attributes.type = *type;
+  attributes.size = sizeof(attributes);
+  attributes.config = at_return ? kUprobeAtReturn : 0;
+  attributes.uprobe_path = reinterpret_cast<uint64_t>(place.path.c_str());
+  attributes.probe_offset = place.offset;
+  attributes.disabled = 1;
+  const FileDescriptor event(static_cast<int>(
+      syscall(SYS_perf_event_open, &attributes, pid_, -1, -1, PERF_FLAG_FD_CLOEXEC)));
+  if (event.get() < 0) return attach_error(errno, place.path, place.offset);
+  LIBBPF_OPTS(bpf_link_create_opts, options, .perf_event = {.bpf_cookie = place.cookie});
+  const int link = bpf_link_create(bpf_program__fd(program), event.get(), BPF_PERF_EVENT, &options);
+  if (link < 0) return attach_error(-link, place.path, place.offset);
+  links_.emplace_back(link);
   ++count_;
   return std::nullopt;
 }
@@ -120,7 +152,6 @@ void UprobeLinks::detach() {
     }
     _exit(0);
   }
-  multi_links_.clear();
   links_.clear();
   count_ = 0;
   for (const int end : alive)

@@ -8,7 +8,6 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -44,8 +43,7 @@ class UprobeLinks {
   pid_t pid_;
   bool multi_;
   size_t count_ = 0;
-  std::vector<FileDescriptor> multi_links_;
-  std::vector<std::unique_ptr<bpf_link, int (*)(bpf_link*)>> links_;
+  std::vector<FileDescriptor> links_;
 };
 
 }  // namespace pollgap

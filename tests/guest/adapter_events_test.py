@@ -24,6 +24,7 @@ import session  # noqa: E402
 POLLED = max(os.sched_getaffinity(0))
 FIRE = "/sys/module/mlx5_events/parameters/fire"
 FLOOD = 2000
+WORKLOAD = "pollgap-workload"
 PATIENCE = 300  # seconds: a guest on a busy machine is slow
 COMMAND = ("CREATE_QP(0x500) op_mod(0x7) failed, status bad parameter(0x3), syndrome (0x3f2a51), "
            "err(-22)")
@@ -42,9 +43,17 @@ def read(path):
         return file.read().strip()
 
 
+def stopped(pid):
+    """Whether all threads of the process are: the signal takes until each has been on a CPU."""
+    return all("\nState:\tT" in read(f"/proc/{pid}/task/{tid}/status")
+               for tid in os.listdir(f"/proc/{pid}/task"))
+
+
 def stop_and_fire(pid):
-    """Stops the thread for some 20 ms, in the middle of which both tracepoints fire; when."""
+    """Stops the process for some 20 ms, in the middle of which both tracepoints fire; when."""
     os.kill(pid, signal.SIGSTOP)
+    while not stopped(pid):
+        time.sleep(0.001)
     time.sleep(0.01)
     before = time.monotonic_ns()
     write(FIRE, "cmd")
@@ -59,6 +68,10 @@ def interrupt(_):
     before = time.monotonic_ns()
     write(FIRE, f"irq {POLLED} 10000")
     return before, time.monotonic_ns()
+
+
+def flood(_):
+    write(FIRE, f"flood {FLOOD}")
 
 
 def gap_around(report, window):
@@ -102,8 +115,11 @@ def check_coverage(report, _):
 
 
 def watched(programs, arguments, path):
-    """The report, and when what was done."""
-    done = []
+    """The report, and of each kind of thing done: what checks it, and when."""
+    done = {"mlx5 tracepoints in its gap": (check_stopped, []),
+            "interrupt of the adapter": (check_interrupt, []),
+            "flood of tracepoints": (check_coverage, [])}
+    acts = (stop_and_fire, interrupt, flood)
     # It thinks for long between its polls, and does not run while the agent starts: every poll that
     # is probed takes many microseconds here.
     with session.Child([programs.workload, "--device", "soft", "--think-ns", "100000"]) as workload:
@@ -121,13 +137,10 @@ def watched(programs, arguments, path):
             print(f"attached in {at:.1f} s; to the module's tracepoints "
                   f"{time.monotonic() - began:.1f} s after it was loaded", flush=True)
             time.sleep(0.5)
-            for check, act in ((check_stopped, stop_and_fire), (check_interrupt, interrupt)):
-                for _ in range(arguments.count):
-                    done.append((check, act(workload.pid)))
+            for act, (_, windows) in zip(acts, done.values()):
+                for _ in range(1 if act == flood else arguments.count):
+                    windows.append(act(workload.pid))
                     time.sleep(0.2)
-            write(FIRE, f"flood {FLOOD}")
-            done.append((check_coverage, None))
-            time.sleep(0.5)
             stopping = time.monotonic()
             status = session.stop(agent, PATIENCE)
             print(f"detached in {time.monotonic() - stopping:.1f} s")
@@ -161,27 +174,27 @@ def main():
 
     report, done = watched(programs, arguments, path)
     failures = 0
-    print(f"{os.uname().release}: {len(report['coverage']['trace_events'])} tracepoints followed, "
-          f"{len(report['gaps'])} gaps, {report['coverage']['trace_events_dropped']} of {FLOOD} records "
-          f"in a flood left out")
-    for check, window in done:
-        try:
-            check(report, window)
-            print(f"ok      {check.__name__}")
-        except (AssertionError, KeyError) as error:
-            failures += 1
-            print(f"FAILED  {check.__name__} {window}: {error!r}")
+    for name, (check, windows) in done.items():
+        errors = []
+        for window in windows:
+            try:
+                check(report, window)
+            except (AssertionError, KeyError) as error:
+                errors.append(f"\n{window}: {error!r}")
+        failures += len(errors)
+        print(f"{'FAILED' if errors else 'ok':<8}{WORKLOAD}, {name}: {len(windows) - len(errors)} of "
+              f"{len(windows)} right{''.join(errors)}", flush=True)
     if inexact := list(judge.ledger_findings(report)):
         failures += 1
-        print(f"FAILED  a ledger is not exact: {inexact[0].text}")
+        print(f"FAILED  {WORKLOAD}, a ledger: not exact: {inexact[0].text}")
     replayed = session.Child([programs.pollgap, "replay", path("events.pgc"), "--output",
                               path("replay.json")])
     if replayed.wait(PATIENCE) != 0 or not filecmp.cmp(path("report.json"), path("replay.json"), shallow=False):
         failures += 1
-        print(f"FAILED  the replay differs: {replayed.text()}")
+        print(f"FAILED  {WORKLOAD}, its replay: differs: {replayed.text()}")
     if not unloaded():
         failures += 1
-        print("FAILED  the module cannot be unloaded once the agent is gone")
+        print(f"FAILED  {WORKLOAD}, the module: cannot be unloaded once the agent is gone")
     return 1 if failures else 0
 
 

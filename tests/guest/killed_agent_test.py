@@ -18,7 +18,7 @@ import time
 import pair as pairs
 
 PROGRAM = "ib_send_lat"
-ATTACHED_S = 0.2
+ATTACHED_S = 1.0
 LIBRARIES = ("librxe", "libibverbs.so")
 
 
@@ -78,7 +78,7 @@ def check(arguments):
         pair.signal(signal.SIGSTOP)
         attaching_s = time_of_attaching(arguments, pair.client.pid, path)
         for number in range(arguments.count):
-            moment = moments.uniform(0.5 * attaching_s, attaching_s + ATTACHED_S)
+            moment = moments.uniform(0.6 * attaching_s, attaching_s + ATTACHED_S)
             attached += kill_one(arguments, pair, path, attaching_s, moment)
             if not pair.client.running():
                 raise pairs.Failure(f"the program ended before #{number}:\n{pair.client.text()}")
