@@ -18,7 +18,7 @@ import time
 import pair as pairs
 
 PROGRAM = "ib_send_lat"
-ATTACHED_S = 1.0
+ATTACHED_S = 3.0
 LIBRARIES = ("librxe", "libibverbs.so")
 
 

@@ -57,7 +57,8 @@ module_param_cb(fire, &fire_ops, NULL, 0200);
 
 static int __init begin(void) {
   int failed;
-  /* Without an owner: irq_alloc_desc() would name this module, which its own handler would then hold. */
+  /* Without an owner: irq_alloc_desc() would name this module, which its own handler would then
+   * hold. */
   irq = __irq_alloc_descs(-1, 0, 1, NUMA_NO_NODE, NULL, NULL);
   if (irq < 0) return irq;
   irq_set_chip_and_handler(irq, &dummy_irq_chip, handle_simple_irq);
