@@ -80,7 +80,7 @@ struct pg_cpu {
   __u64 hardirq_ns; /* start of the hard interrupt being handled, 0 none */
   __u32 hardirq_vector;
   __s32 last_irq;
-  __u64 last_irq_ns;
+  __u64 last_irq_start_ns, last_irq_ns;
   __u64 softirq_ns;
   __u32 softirq_vector;
   __u32 sampled;      /* the agent's sampler ran inside the present hard interrupt */

@@ -399,6 +399,10 @@ struct ev_agent {
   __u32 reserved;
 };
 
+struct ev_latency {
+  __u64 count, sum_ns, longest_ns;
+};
+
 struct ev_polls {
   struct ev_header header; /* start: first poll seen; end: last */
   __u32 tid;
@@ -412,6 +416,10 @@ struct ev_polls {
                     threshold */
   __u64 posted_sends;
   __u64 posted_signaled;
+  /* Each wait for a completion event in which the thread slept, until its next poll of this CQ. */
+  struct ev_latency interrupt_to_wakeup; /* where the interrupt was seen */
+  struct ev_latency wakeup_to_run;
+  struct ev_latency run_to_poll;
 };
 
 struct ev_lost {

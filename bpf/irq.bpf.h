@@ -9,7 +9,6 @@
 
 #include "sched.bpf.h"
 
-#define SOFTIRQ_AFTER_IRQ_NS 100000
 /* An IPI sent longer ago than this has been taken already, unless interrupts were off for so long.
  */
 #define IPI_FLIGHT_NS 100000000
@@ -73,6 +72,7 @@ static __always_inline struct ev_irq *hardirq_leave(u32 vector, s32 irq) {
   now = bpf_ktime_get_ns();
   state->last_irq = irq;
   state->last_irq_vector = vector;
+  state->last_irq_start_ns = start;
   state->last_irq_ns = now;
   record = reserve_record(struct ev_irq, EV_IRQ, bpf_get_smp_processor_id(), start, now);
   if (!record) return 0;
@@ -229,7 +229,7 @@ int BPF_PROG(on_softirq_exit, unsigned int vector) {
   record->in_ksoftirqd = in_ksoftirqd();
   record->after_irq = -1;
   record->after_vector = EV_VECTOR_COUNT;
-  if (state->last_irq_ns <= start && start - state->last_irq_ns < SOFTIRQ_AFTER_IRQ_NS) {
+  if (follows_irq(state, start)) {
     record->after_irq = state->last_irq;
     record->after_vector = state->last_irq_vector;
   }

@@ -49,6 +49,9 @@ struct thread_state {
   __u32 last_exit_cpu, reserved;
   __u64 event_enter_ns, event_return_ns;
   __u64 before_event_ns; /* end of the poll or of the wait that was the last before that wait */
+  /* In the latest wait, 0 not seen: start of the interrupt that led to its wakeup, that, and when
+     it got the CPU. */
+  __u64 event_irq_ns, event_woken_ns, event_run_ns;
   struct pending_self pending[PG_PENDING];
   __u64 out_stack[EV_STACK_FRAMES];
 };
@@ -66,6 +69,7 @@ struct poll_state {
   __u64 window_ns;    /* since when polls have found nothing; 0: not yet polled */
   __u64 window_polls; /* polls in that window */
   __u64 polls, empty_polls, completions, error_completions, idle_ns;
+  struct ev_latency interrupt_to_wakeup, wakeup_to_run, run_to_poll; /* as in ev_polls */
   /* Where the CQ is read instead of timing returns. */
   __u32 readable;                    /* enum pg_cq_readable */
   __u32 consumer_index;              /* as of the latest entry */

@@ -559,6 +559,29 @@ static __always_inline void begin_quick_polls(const struct thread_state *thread,
  * A poll begins of which there may be more to say. Not inlined: before 6.13 the stacks of all
  * functions in a chain of calls share 512 bytes.
  */
+static __always_inline void count_latency(struct ev_latency *latency, u64 from_ns, u64 to_ns) {
+  u64 ns = to_ns - from_ns;
+  latency->count++;
+  latency->sum_ns += ns;
+  if (ns > latency->longest_ns) latency->longest_ns = ns;
+}
+
+/* When the completion event came for which the thread waited, as early as that was seen. */
+static __always_inline u64 event_came(const struct thread_state *thread) {
+  if (thread->event_irq_ns > thread->event_enter_ns) return thread->event_irq_ns;
+  return thread->event_woken_ns ? thread->event_woken_ns : thread->event_return_ns;
+}
+
+/* The first poll after a wait for a completion event. */
+static __always_inline void note_event(const struct thread_state *thread, struct poll_state *state,
+                                       u64 now) {
+  if (!thread->event_woken_ns || !thread->event_run_ns) return; /* it did not sleep */
+  if (thread->event_irq_ns)
+    count_latency(&state->interrupt_to_wakeup, thread->event_irq_ns, thread->event_woken_ns);
+  count_latency(&state->wakeup_to_run, thread->event_woken_ns, thread->event_run_ns);
+  count_latency(&state->run_to_poll, thread->event_run_ns, now);
+}
+
 static __noinline void judge_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 steal) {
   u64 now = bpf_ktime_get_ns();
   struct thread_state *thread = polling_thread(now);
@@ -587,17 +610,19 @@ static __noinline void judge_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 st
   if (state->exit_ns) {
     u64 from = state->exit_ns;
     /*
-     * Waiting for a completion event is idle, and so is what the thread did for other CQs before
-     * it: what lies right before and after the wait may be gaps.
+     * Waiting for a completion event is idle until that comes, and so is what the thread did for
+     * other CQs before it: what lies right before and after may be gaps.
      */
     if (thread->event_enter_ns >= from && thread->event_return_ns > thread->event_enter_ns) {
       u64 idle_until = thread->before_event_ns > from ? thread->before_event_ns : from;
+      u64 came = event_came(thread);
+      if (thread->last_poll_exit_ns <= thread->event_return_ns) note_event(thread, state, now);
       if (thread->event_enter_ns - idle_until >= config.threshold_ns)
         stall(ctx, thread, state, bpf_map_lookup_elem(&cqs, &cq), cq, idle_until,
               thread->event_enter_ns, steal, EV_GAP_BETWEEN_POLLS, flags | EV_GAP_WAITED_EVENT,
               state->new_completions, state->new_errors);
-      state->idle_ns += idle_until - from + thread->event_return_ns - thread->event_enter_ns;
-      from = thread->event_return_ns;
+      state->idle_ns += idle_until - from + came - thread->event_enter_ns;
+      from = came;
       state->window_ns = from;
       state->window_polls = 0;
       flags |= EV_GAP_WAITED_EVENT;
@@ -865,6 +890,7 @@ int BPF_KPROBE(on_event_enter) {
                                 : thread->last_poll_exit_ns;
   thread->event_enter_ns = bpf_ktime_get_ns();
   thread->event_return_ns = 0;
+  thread->event_irq_ns = thread->event_woken_ns = thread->event_run_ns = 0;
   set_activity(thread, PG_WAITS_EVENT);
   return 0;
 }

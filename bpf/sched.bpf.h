@@ -198,6 +198,10 @@ static __always_inline void emit_off_cpu(struct thread_state *thread, struct tas
   submit(record);
 }
 
+static __always_inline bool waits_for_event(const struct thread_state *thread) {
+  return thread->event_enter_ns && !thread->event_return_ns;
+}
+
 /* A target thread gets the CPU back. */
 static __always_inline void thread_in(struct thread_state *thread, struct task_struct *task,
                                       u32 cpu, u64 now) {
@@ -205,6 +209,7 @@ static __always_inline void thread_in(struct thread_state *thread, struct task_s
   if (thread->out_ns) {
     emit_off_cpu(thread, task, cpu, now);
     thread->out_ns = 0;
+    if (waits_for_event(thread) && !thread->event_run_ns) thread->event_run_ns = now;
   }
   watch_cpu(thread, cpu, now);
   clock = clock_of(thread);
@@ -310,6 +315,13 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
 #define SOFTIRQ_MASK 0x0000ff00
 #define HARDIRQ_MASK 0x000f0000
 
+/* A softirq that begins so soon after a hard interrupt on its CPU was raised by that. */
+#define SOFTIRQ_AFTER_IRQ_NS 100000
+
+static __always_inline bool follows_irq(const struct pg_cpu *state, u64 softirq_ns) {
+  return state->last_irq_ns <= softirq_ns && softirq_ns - state->last_irq_ns < SOFTIRQ_AFTER_IRQ_NS;
+}
+
 static __always_inline u32 wake_context(u32 cpu) {
   struct pg_cpu *state = cpu_state_of(cpu);
   if (!state) return EV_WAKE_UNKNOWN;
@@ -329,6 +341,21 @@ static __always_inline void describe_waker(struct ev_waker *to) {
   bpf_get_current_comm(to->comm, sizeof(to->comm));
 }
 
+/* Start of the hard interrupt that led to what happens now on this CPU; 0: none was seen. */
+static __always_inline u64 interrupt_behind(u32 cpu) {
+  struct pg_cpu *state = cpu_state_of(cpu);
+  if (!state || !state->watched) return 0;
+  if (state->hardirq_ns) return state->hardirq_ns;
+  return state->softirq_ns && follows_irq(state, state->softirq_ns) ? state->last_irq_start_ns : 0;
+}
+
+/* The completion event has come, unless the thread goes back to sleep: then the next is it. */
+static __always_inline void event_comes(struct thread_state *thread) {
+  thread->event_woken_ns = thread->waker.at_ns;
+  thread->event_irq_ns = interrupt_behind(thread->waker.cpu);
+  thread->event_run_ns = 0;
+}
+
 SEC("tp_btf/sched_waking")
 int BPF_PROG(on_sched_waking, struct task_struct *task) {
   u32 tid = task->pid;
@@ -337,6 +364,7 @@ int BPF_PROG(on_sched_waking, struct task_struct *task) {
   struct waker_slot *slot;
   if (thread && thread->out_ns) {
     describe_waker(&thread->waker);
+    if (waits_for_event(thread)) event_comes(thread);
     return 0;
   }
   slot = bpf_map_lookup_elem(&wakers, &key);

@@ -135,6 +135,9 @@ void write_poll_sums(KernelPrograms& programs, const RecordSink& sink) {
     record.idle_ns = poll.idle_ns;
     record.posted_sends = cq.posted_sends;
     record.posted_signaled = cq.posted_signaled;
+    record.interrupt_to_wakeup = poll.interrupt_to_wakeup;
+    record.wakeup_to_run = poll.wakeup_to_run;
+    record.run_to_poll = poll.run_to_poll;
     sink(bytes_of(record));
   });
 }

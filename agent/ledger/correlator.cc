@@ -26,6 +26,19 @@ struct WaitingGap {
   bool waits() const { return awaits_run || awaits_steal; }
 };
 
+Latency latency(const ev_latency& value) {
+  return {.count = value.count, .sum_ns = value.sum_ns, .longest_ns = value.longest_ns};
+}
+
+std::optional<EventWaits> event_waits(const ev_polls& polls) {
+  if (polls.wakeup_to_run.count == 0) {
+    return std::nullopt;
+  }
+  return EventWaits{.interrupt_to_wakeup = latency(polls.interrupt_to_wakeup),
+                    .wakeup_to_run = latency(polls.wakeup_to_run),
+                    .run_to_poll = latency(polls.run_to_poll)};
+}
+
 }  // namespace
 
 struct Correlator::Impl {
@@ -103,7 +116,8 @@ bool Correlator::Impl::take_polls(std::span<const std::byte> record) {
                                         .posted_sends = value.posted_sends,
                                         .posted_signaled = value.posted_signaled,
                                         .first_mono_ns = value.header.start_ns,
-                                        .last_mono_ns = value.header.end_ns};
+                                        .last_mono_ns = value.header.end_ns,
+                                        .event_waits = event_waits(value)};
   return true;
 }
 

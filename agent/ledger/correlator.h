@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -22,11 +23,22 @@ struct CorrelatorOptions {
   uint64_t threshold_ns = 1'000'000;  // shorter gaps in the stream are dropped
 };
 
+struct Latency {
+  uint64_t count = 0, sum_ns = 0, longest_ns = 0;
+};
+
+// An event-driven thread's ways back from where it slept until its completion event, to its poll.
+struct EventWaits {
+  Latency interrupt_to_wakeup;  // count: of those whose interrupt was seen
+  Latency wakeup_to_run, run_to_poll;
+};
+
 // Sums of one thread's polls of one CQ over the session, from the last EV_POLLS of that pair.
 struct PollTotals {
   uint64_t polls = 0, empty_polls = 0, completions = 0, error_completions = 0;
   uint64_t idle_ns = 0, posted_sends = 0, posted_signaled = 0;
   uint64_t first_mono_ns = 0, last_mono_ns = 0;
+  std::optional<EventWaits> event_waits;  // nullopt: it never slept in one
 };
 
 struct SessionFacts {

@@ -44,6 +44,20 @@ void members(Visitor& visit, T& thread) {
   visit.required("gap_ns", thread.gap_ns);
 }
 
+template <typename Visitor, Is<Latency> T>
+void members(Visitor& visit, T& latency) {
+  visit.required("count", latency.count);
+  visit.required("sum_ns", latency.sum_ns);
+  visit.required("longest_ns", latency.longest_ns);
+}
+
+template <typename Visitor, Is<EventWaits> T>
+void members(Visitor& visit, T& waits) {
+  visit.required("interrupt_to_wakeup", waits.interrupt_to_wakeup);
+  visit.required("wakeup_to_run", waits.wakeup_to_run);
+  visit.required("run_to_poll", waits.run_to_poll);
+}
+
 template <typename Visitor, Is<CqSummary> T>
 void members(Visitor& visit, T& cq) {
   visit.required("tid", cq.tid);
@@ -59,6 +73,7 @@ void members(Visitor& visit, T& cq) {
   visit.required("posted_signaled", cq.totals.posted_signaled);
   visit.required("first_mono_ns", cq.totals.first_mono_ns);
   visit.required("last_mono_ns", cq.totals.last_mono_ns);
+  visit.optional("event_waits", cq.totals.event_waits);
 }
 
 // An object whose keys are the names of an enumeration.

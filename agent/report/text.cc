@@ -238,14 +238,38 @@ std::string top_culprits(const Summary& summary, TextStyle style) {
   return out;
 }
 
-std::string cq_line(const Summary& summary, const CqSummary& cq) {
+std::string cq_thread(const Summary& summary, const CqSummary& cq) {
   const auto thread = std::ranges::find(summary.threads, cq.tid, &ThreadSummary::tid);
-  const std::string name =
-      thread_name(thread == summary.threads.end() ? "" : thread->thread, cq.tid);
-  return fmt::format("  {:<22} {:>16} {:>14} {:>14} {:>12} {:>8} {:>10} {:>6}\n", name,
-                     cq.cq == 0 ? "-" : fmt::format("{:#x}", cq.cq), cq.totals.polls,
-                     cq.totals.empty_polls, cq.totals.completions, cq.totals.error_completions,
-                     duration_text(cq.totals.idle_ns), cq.gaps);
+  return thread_name(thread == summary.threads.end() ? "" : thread->thread, cq.tid);
+}
+
+std::string cq_line(const Summary& summary, const CqSummary& cq) {
+  return fmt::format("  {:<22} {:>16} {:>14} {:>14} {:>12} {:>8} {:>10} {:>6}\n",
+                     cq_thread(summary, cq), cq.cq == 0 ? "-" : fmt::format("{:#x}", cq.cq),
+                     cq.totals.polls, cq.totals.empty_polls, cq.totals.completions,
+                     cq.totals.error_completions, duration_text(cq.totals.idle_ns), cq.gaps);
+}
+
+// "3.20 us, longest 41.0 us"
+std::string latency_text(const Latency& latency) {
+  if (latency.count == 0) return "not seen";
+  return fmt::format("{}, longest {}", duration_text(latency.sum_ns / latency.count),
+                     duration_text(latency.longest_ns));
+}
+
+std::string event_waits(const Summary& summary, TextStyle style) {
+  std::string out;
+  for (const CqSummary& cq : summary.cqs) {
+    if (!cq.totals.event_waits) continue;
+    const EventWaits& waits = *cq.totals.event_waits;
+    out += fmt::format("  {}, cq {:#x}: {}\n", cq_thread(summary, cq), cq.cq,
+                       plural(waits.wakeup_to_run.count, "wait"));
+    out += fmt::format("    interrupt to wakeup {}; wakeup to run {}; run to poll {}\n",
+                       latency_text(waits.interrupt_to_wakeup), latency_text(waits.wakeup_to_run),
+                       latency_text(waits.run_to_poll));
+  }
+  if (out.empty()) return {};
+  return "\n" + painted("Waits for completion events", kBold, style) + "\n" + out;
 }
 
 std::string cqs_table(const Summary& summary, TextStyle style) {
@@ -342,6 +366,7 @@ std::string summary_text(const ReportHead& head, TextStyle style) {
   }
   out += top_culprits(summary, style);
   out += cqs_table(summary, style);
+  out += event_waits(summary, style);
   out += warnings_text(head.coverage, style);
   out += advice_text(summary, style);
   return out;

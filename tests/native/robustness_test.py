@@ -119,14 +119,14 @@ class Robustness(unittest.TestCase):
     def workload(self, *options):
         return self.start(self.programs.start_workload, *options)
 
-    def polled_workload(self):
+    def polled_workload(self, *options):
         """A workload, its polling thread, and the core of that, which this process leaves."""
         polled = max(session.CPUS)
         if polled == 0:
             self.skipTest("needs two CPUs")
         session.leave_polled_core()
         self.addCleanup(os.sched_setaffinity, 0, session.CPUS)
-        target = self.workload()
+        target = self.workload(*options)
         found, _ = target.wait_for(r"ready pid=\d+ tid=(\d+)", 10)
         return target, int(found[1]), polled
 
@@ -286,6 +286,37 @@ while time.monotonic() < end: pass
         self.assertGreater(by_hog[gap["id"]], 20_000_000, gap)
         self.assertLess(by_hog[gap["id"]], 150_000_000, gap)
         self.assertEqual([move["to_cpu"] for move in gap["evidence"]["migrations"]], [0], gap)
+
+    # ---- the target sleeps until completion events ----
+
+    def test_woken_and_not_run(self):
+        """Waiting for a completion is idle; having one and waiting for the core is not."""
+        log, length_ns, delay_ns = self.path("log.jsonl"), 10_000_000, 3_000_000
+        target, tid, _ = self.polled_workload(
+            "--style", "event", "--depth", "1", "--soft-delay", f"{delay_ns}ns", "--log", log,
+            "--go-file", self.path("go"), "--disturb", f"fifo:period=100ms,length={length_ns}ns,count=5")
+        agent = self.agent(target.pid, "--output", self.path("report.json"))
+        agent.wait_for(ATTACHED, 60)
+        with open(self.path("go"), "wb"):
+            time.sleep(1.2)
+        self.assertEqual(session.stop(agent, 60), 0, agent.text())
+        self.assertEqual(session.stop(target, 30), 0, target.text())
+        report = self.assert_report(self.path("report.json"), target.pid)
+        with open(log, encoding="utf-8") as file:
+            hogs = [record for record in map(json.loads, file) if record["type"] == "disturbance"]
+        self.assertEqual(len(hogs), 5, hogs)
+        for hog in hogs:
+            start, end = hog["start_mono_ns"], hog["start_mono_ns"] + hog["duration_ns"]
+            taken = [segment["duration_ns"] for gap in report["gaps"]
+                     if gap["start_mono_ns"] < end and start < gap["start_mono_ns"] + gap["duration_ns"]
+                     for segment in gap["segments"]
+                     if segment["detail"].get("task", {}).get("pid") == hog["culprit"]["task"]["pid"]]
+            # The completion comes within its delay from when the hog begins.
+            self.assertGreater(sum(taken), length_ns - delay_ns - 1_000_000, hog)
+            self.assertLess(sum(taken), hog["duration_ns"] + 1_000_000, hog)
+        waits = next(cq["event_waits"] for cq in report["summary"]["cqs"] if cq["tid"] == tid)
+        self.assertGreater(waits["wakeup_to_run"]["count"], 50, waits)
+        self.assertGreater(waits["wakeup_to_run"]["longest_ns"], length_ns - delay_ns - 1_000_000, waits)
 
     def test_share_of_a_contended_core(self):
         """Beside another group's task on its core the target keeps its share: the agent, in the same

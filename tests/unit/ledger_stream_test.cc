@@ -165,6 +165,7 @@ TEST(Stream, FactsOfTheSession) {
   polls.tid = kTid;
   polls.cq = kCq;
   polls.polls = 10;
+  polls.wakeup_to_run = {.count = 2, .sum_ns = 3000, .longest_ns = 2000};
   auto lost = make_record<ev_lost>(EV_LOST, 0, kStart, kStart + 1);
   lost.records = 3;
   SessionFacts facts;
@@ -180,7 +181,11 @@ TEST(Stream, FactsOfTheSession) {
   EXPECT_EQ(facts.coverage_json, "{\"x\":1}");
   EXPECT_EQ(facts.threads.at(kTid), "poller");
   EXPECT_EQ(facts.lost, 3u);
-  EXPECT_EQ((facts.polls.at({kTid, kCq}).polls), 10u);
+  const PollTotals& totals = facts.polls.at({kTid, kCq});
+  EXPECT_EQ(totals.polls, 10u);
+  ASSERT_TRUE(totals.event_waits);
+  EXPECT_EQ(totals.event_waits->wakeup_to_run.longest_ns, 2000u);
+  EXPECT_EQ(totals.event_waits->interrupt_to_wakeup.count, 0u);
   EXPECT_EQ(facts.first_ns, kStart);
   EXPECT_EQ(facts.last_ns, kStart + 20_ms);
   EXPECT_EQ(facts.malformed, 0u);

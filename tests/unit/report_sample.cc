@@ -132,7 +132,10 @@ SessionFacts facts() {
                               .posted_sends = 10'000,
                               .posted_signaled = 10'000,
                               .first_mono_ns = 1000 * kSecond,
-                              .last_mono_ns = 1030 * kSecond};
+                              .last_mono_ns = 1030 * kSecond,
+                              .event_waits = EventWaits{.interrupt_to_wakeup = {90, 270'000, 9'000},
+                                                        .wakeup_to_run = {120, 480'000, 41'000},
+                                                        .run_to_poll = {120, 600'000, 12'000}}};
   facts.threads[4711] = "poller";
   return facts;
 }
