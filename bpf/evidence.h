@@ -308,9 +308,8 @@ enum ev_gap_kind {
         */
 #define EV_GAP_NO_RETURN \
   0x2u /* poll returns are not timed here: between_polls may include the poll */
-#define EV_GAP_WAITED_EVENT                                                                      \
-  0x4u                          /* the thread waited for a completion event in it (event-driven) \
-                                 */
+#define EV_GAP_WAITED_EVENT \
+  0x4u /* a wait for a completion event ended where it begins, or began where it ends */
 #define EV_GAP_STEAL_VALID 0x8u /* steal_ns was read on one and the same CPU at both edges */
 
 struct ev_gap {

@@ -233,7 +233,9 @@ static __always_inline void stall(void *ctx, struct thread_state *thread, struct
                0);
   flush_pending(thread, cpu);
   if (cpu_state) cpu_state->steal_wanted = 1;
-  if (config.steal_valid && state->exit_cpu == cpu) {
+  /* Time stolen during a wait beside the gap is not told from such in the gap. */
+  if (config.steal_valid && state->exit_cpu == cpu &&
+      (!(flags & EV_GAP_WAITED_EVENT) || steal == state->exit_steal_ns)) {
     facts.flags |= EV_GAP_STEAL_VALID;
     facts.steal_ns = steal - state->exit_steal_ns;
   }
