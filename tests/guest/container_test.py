@@ -6,7 +6,6 @@
 
 Its provider library is in the container alone: the agent can find it under the process's root only.
 """
-import argparse
 import os
 import re
 import shutil
@@ -61,11 +60,8 @@ def check(arguments):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True)
+    parser = pairs.argument_parser(__doc__)
     parser.add_argument("--iterations", type=int, default=1000)
-    parser.add_argument("--output", default="/out")
     arguments = parser.parse_args()
     pairs.leave_polled_cpus()
     try:

@@ -7,7 +7,6 @@
 Each disturbance must be in the ledgers with its culprit, for as long as it lasted; the program must
 go on to its end as if nothing had been. Under TCG nothing can be said of the program's speed.
 """
-import argparse
 import collections
 import os
 import signal
@@ -58,13 +57,10 @@ def judge_one(name, occurrences, report):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True)
+    parser = pairs.argument_parser(__doc__)
     parser.add_argument("--count", type=int, default=3)
     parser.add_argument("--disturb", nargs="*", choices=list(DISTURBANCES), default=list(DISTURBANCES))
     parser.add_argument("--iterations", type=int, help="default: enough for the count")
-    parser.add_argument("--output", default="/out")
     arguments = parser.parse_args()
     iterations = arguments.iterations or 15_000 + 2_000 * arguments.count * len(arguments.disturb)
     pairs.leave_polled_cpus()

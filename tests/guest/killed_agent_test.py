@@ -8,7 +8,6 @@ Each agent is killed with SIGKILL at some moment from when it begins to place it
 been attached for a while. The program's code must be as it was then, and the program must end with
 status 0 and its count of iterations.
 """
-import argparse
 import os
 import random
 import signal
@@ -93,13 +92,10 @@ def check(arguments):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True)
+    parser = pairs.argument_parser(__doc__)
     parser.add_argument("--count", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--iterations", type=int, help="default: enough for the count")
-    parser.add_argument("--output", default="/out")
     arguments = parser.parse_args()
     pairs.leave_polled_cpus()
     try:

@@ -4,6 +4,7 @@
 The program that is watched polls on the last CPU; its peer, the agent and the test have the others.
 Durations are those of the guest's own clock.
 """
+import argparse
 import contextlib
 import dataclasses
 import json
@@ -49,6 +50,15 @@ HANGS = {("6.12", "ib_send_lat -e")}
 
 class Failure(Exception):
     """Something is not as it should be; the text says what."""
+
+
+def argument_parser(description):
+    """With what all tests in the guest take."""
+    parser = argparse.ArgumentParser(description=description,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="directory of the programs")
+    parser.add_argument("--output", default="/out", help="directory of reports (default: /out)")
+    return parser
 
 
 def leave_polled_cpus():

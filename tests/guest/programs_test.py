@@ -8,7 +8,6 @@ pollgap attaches to the server while it waits for its client, so that it sees ev
 must count exactly those of the iterations that the program reports. An event-driven program's waits
 for completion events must be idle time, not gaps.
 """
-import argparse
 import os
 import signal
 import sys
@@ -63,11 +62,8 @@ def check(arguments, name):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True)
+    parser = pairs.argument_parser(__doc__)
     parser.add_argument("--iterations", type=int, default=2000)
-    parser.add_argument("--output", default="/out")
     parser.add_argument("program", nargs="*", choices=[*pairs.PROGRAMS, []], default=[])
     arguments = parser.parse_args()
     pairs.leave_polled_cpus()
