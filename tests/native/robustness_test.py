@@ -294,7 +294,8 @@ while time.monotonic() < end: pass
         log, length_ns, delay_ns = self.path("log.jsonl"), 10_000_000, 3_000_000
         target, tid, _ = self.polled_workload(
             "--style", "event", "--depth", "1", "--soft-delay", f"{delay_ns}ns", "--log", log,
-            "--go-file", self.path("go"), "--disturb", f"fifo:period=100ms,length={length_ns}ns,count=5")
+            "--go-file", self.path("go"), "--start-after", "100ms",
+            "--disturb", f"fifo:period=100ms,length={length_ns}ns,count=5")
         agent = self.agent(target.pid, "--output", self.path("report.json"))
         agent.wait_for(ATTACHED, 60)
         with open(self.path("go"), "wb"):
