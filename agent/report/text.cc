@@ -342,8 +342,8 @@ std::string gap_ledger(const ReportedGap& reported, TextStyle style) {
       gap.cq == 0 ? "not known" : fmt::format("{:#x}", gap.cq),
       reported.start.empty() ? "not known" : terminal_escaped(reported.start), gap.start_mono_ns,
       gap.duration_ns, gap.open ? ", and it had not ended" : "",
-      gap.waited_for_event ? ", beside a wait for a completion event" : "", to_string(gap.verdict.cause),
-      gap.verdict.share * 100, to_string(gap.verdict.confidence),
+      gap.waited_for_event ? ", beside a wait for a completion event" : "",
+      to_string(gap.verdict.cause), gap.verdict.share * 100, to_string(gap.verdict.confidence),
       terminal_escaped(gap.verdict.text));
   out += segments_text(gap, style);
   out += culprits_text(gap);
