@@ -557,10 +557,6 @@ static __always_inline void begin_quick_polls(const struct thread_state *thread,
   here->thread = bpf_get_current_pid_tgid();
 }
 
-/*
- * A poll begins of which there may be more to say. Not inlined: before 6.13 the stacks of all
- * functions in a chain of calls share 512 bytes.
- */
 static __always_inline void count_latency(struct ev_latency *latency, u64 from_ns, u64 to_ns) {
   u64 ns = to_ns - from_ns;
   latency->count++;
@@ -584,6 +580,10 @@ static __always_inline void note_event(const struct thread_state *thread, struct
   count_latency(&state->run_to_poll, thread->event_run_ns, now);
 }
 
+/*
+ * A poll begins of which there may be more to say. Not inlined: before 6.13 the stacks of all
+ * functions in a chain of calls share 512 bytes.
+ */
 static __noinline void judge_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 steal) {
   u64 now = bpf_ktime_get_ns();
   struct thread_state *thread = polling_thread(now);
