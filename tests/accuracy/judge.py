@@ -162,7 +162,8 @@ def judge_injected(injected, gaps, pid=None, together=()):
         return judged("wrong", 0, "idle time is reported as a gap") if late else judged("right", 0)
 
     wanted = intervals.length(injected.span)
-    if too_short([injected.span], touching):
+    silences = [injected.span] if injected.silences is None else injected.silences
+    if too_short(silences, touching):
         return judged("short", 0)
     if not touching:
         return judged("missed", wanted, "no gap covers it")
@@ -197,7 +198,7 @@ def too_short(silences, gaps):
     """Whether they need not be in a gap, and are not but for their edges."""
     covered = sum(intervals.covered(part, map(span, gaps)) for part in silences)
     return all(intervals.length(part) < REPORTED_FROM_NS for part in silences) \
-        and 2 * covered < sum(map(intervals.length, silences))
+        and 2 * covered <= sum(map(intervals.length, silences))
 
 
 def verdict_among(injected, meeting, gaps, pid):
@@ -248,7 +249,7 @@ def verdict_among(injected, meeting, gaps, pid):
 
 def verdict_stands(gap, injected, window, pid):
     """Whether a gap's verdict is the injected cause, or one that took more of the gap than it
-    before and after the injected window, or from the injector."""
+    before and after the injected window, or from the injector, which knows what it did not get."""
     verdict = gap["verdict"]["cause"]
     if verdict == injected.cause:
         return True
@@ -258,6 +259,7 @@ def verdict_stands(gap, injected, window, pid):
     machine = set(others_segments(injected, [gap], pid))
     beside = sum(intervals.length(part) if part in machine else intervals.uncovered(part, [window])
                  for part in parts(verdict))
+    beside += intervals.length(injected.span) - injected.spent
     return beside > sum(intervals.length(part) for part in parts(injected.cause))
 
 

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 
+import intervals
+
 
 @dataclasses.dataclass(frozen=True)
 class Injected:
@@ -17,6 +19,7 @@ class Injected:
     spent: int  # of the time from start to end, what the injector itself saw go into the cause
     surely: tuple = ()  # when it surely was, where start and end are not known as well as that
     possibly: tuple = ()  # and when it may have been
+    silences: tuple = None  # its parts in which the thread was silent; None: all of it
 
     @property
     def span(self):
@@ -43,20 +46,28 @@ class Truth:
     polling_end: dict  # tid: the last poll
 
 
-def culprits(record):
-    """What a disturbance record says must be named: its culprit, and each of several tasks."""
-    tasks = record.get("facts", {}).get("tasks", [])
-    return (record["culprit"], *({"task": {key: task[key] for key in ("comm", "pid", "tid")}}
-                                 for task in tasks))
-
-
 def spent(record):
     """Nanoseconds of its duration that a disturbance spent in its cause, by its own measure."""
-    facts = record.get("facts", {})
-    parts = [task["ran_ns"] for task in facts.get("tasks", [])]
-    parts += [value for key, value in facts.items()
-              if key == "ran_ns" or key.startswith("ibv_") and key.endswith("_ns")]
+    parts = [value for key, value in record.get("facts", {}).items()
+             if key == "ran_ns" or key.startswith("ibv_") and key.endswith("_ns")]
     return min(sum(parts), record["duration_ns"]) if parts else record["duration_ns"]
+
+
+def in_turns(injected, tasks, gaps):
+    """One by several tasks, between two of which the thread may have had a turn: what counts is when
+    they ran in a gap of the workload's log, and which of them did."""
+    least_ns = 100_000  # of a task's time, for it to be named
+    silences = tuple(intervals.intersection(injected.span, gap.span) for gap in gaps
+                     if gap.tid == injected.tid and intervals.overlaps(injected.span, gap.span))
+    took = 0
+    culprits = list(injected.culprits)
+    for task in tasks:
+        start = task["start_mono_ns"]
+        silent = intervals.covered((start, start + task["duration_ns"]), silences)
+        took += min(task["ran_ns"], silent)
+        if silent >= least_ns:
+            culprits.append({"task": {key: task[key] for key in ("comm", "pid", "tid")}})
+    return dataclasses.replace(injected, culprits=tuple(culprits), spent=took, silences=silences)
 
 
 def surely_and_possibly(record):
@@ -86,15 +97,18 @@ def since_last_completion(injected, gaps):
 
 def read(path):
     truth = Truth([], [], {})
+    tasks = {}  # by number of the disturbance
     with open(path, encoding="utf-8") as file:
         for line in file:
             record = json.loads(line)
             if record["type"] == "disturbance":
                 start = record["start_mono_ns"]
                 cause = "" if record["cause"] == "idle" else record["cause"]
-                truth.injected.append(Injected(record["name"], len(truth.injected) + 1, cause,
-                                               record["tid"], start, start + record["duration_ns"],
-                                               culprits(record), spent(record), *surely_and_possibly(record)))
+                number = len(truth.injected) + 1
+                tasks[number] = record.get("facts", {}).get("tasks")
+                truth.injected.append(Injected(record["name"], number, cause, record["tid"], start,
+                                               start + record["duration_ns"], (record["culprit"],),
+                                               spent(record), *surely_and_possibly(record)))
             elif record["type"] == "gap":
                 start = record["start_mono_ns"]
                 truth.gaps.append(LoggedGap(record["kind"], record["tid"], start,
@@ -103,7 +117,9 @@ def read(path):
                 truth.polling_end[record["tid"]] = record["mono_ns"]
                 if record["dropped_gaps"]:
                     raise RuntimeError(f"the workload's log lacks {record['dropped_gaps']} gaps")
-    truth.injected = [since_last_completion(injected, truth.gaps)
-                      if injected.cause == "late_completion" else injected
-                      for injected in truth.injected]
+    for index, injected in enumerate(truth.injected):
+        if injected.cause == "late_completion":
+            truth.injected[index] = since_last_completion(injected, truth.gaps)
+        elif tasks[injected.number]:
+            truth.injected[index] = in_turns(injected, tasks[injected.number], truth.gaps)
     return truth

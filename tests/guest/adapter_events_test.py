@@ -7,7 +7,6 @@
 The module (tests/guest/mlx5_events) is loaded once the agent is attached: what it has is found late.
 While the polling thread is stopped its tracepoints fire; its interrupt runs on the polled CPU.
 """
-import argparse
 import filecmp
 import json
 import os
@@ -16,12 +15,10 @@ import subprocess
 import sys
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.dirname(HERE), os.path.join(HERE, "../accuracy")]
-import judge  # noqa: E402  (found through the line above)
-import session  # noqa: E402
+import pair
+import judge  # found by pair
+import session  # likewise
 
-POLLED = max(os.sched_getaffinity(0))
 FIRE = "/sys/module/mlx5_events/parameters/fire"
 FLOOD = 2000
 WORKLOAD = "pollgap-workload"
@@ -41,6 +38,19 @@ def write(path, text):
 def read(path):
     with open(path, encoding="ascii") as file:
         return file.read().strip()
+
+
+def references():
+    """Who uses the module: each of its tracepoints that is attached to."""
+    return int(read("/sys/module/mlx5_events/refcnt"))
+
+
+def wait_until(condition):
+    """Seconds until it holds; the test goes on, and fails by what it finds, where it never does."""
+    began = time.monotonic()
+    while not condition() and time.monotonic() < began + PATIENCE:
+        time.sleep(0.05)
+    return time.monotonic() - began
 
 
 def stopped(pid):
@@ -66,7 +76,7 @@ def stop_and_fire(pid):
 
 def interrupt(_):
     before = time.monotonic_ns()
-    write(FIRE, f"irq {POLLED} 10000")
+    write(FIRE, f"irq {pair.POLLED_CPU} 10000")
     return before, time.monotonic_ns()
 
 
@@ -131,11 +141,9 @@ def watched(programs, arguments, path):
             _, at = agent.wait_for(r"(?i)\battached\b", PATIENCE)
             workload.signal(signal.SIGCONT)
             subprocess.run(["insmod", arguments.module], check=True)
-            began, deadline = time.monotonic(), time.monotonic() + PATIENCE
-            while int(read("/sys/module/mlx5_events/refcnt")) < 2 and time.monotonic() < deadline:
-                time.sleep(0.05)
-            print(f"attached in {at:.1f} s; to the module's tracepoints "
-                  f"{time.monotonic() - began:.1f} s after it was loaded", flush=True)
+            took = wait_until(lambda: references() >= 2)
+            print(f"attached in {at:.1f} s; to the module's tracepoints {took:.1f} s after it was "
+                  "loaded", flush=True)
             time.sleep(0.5)
             for act, (_, windows) in zip(acts, done.values()):
                 for _ in range(1 if act == flood else arguments.count):
@@ -152,21 +160,16 @@ def watched(programs, arguments, path):
 
 def unloaded():
     """The kernel lets go of its tracepoints a moment after the agent's end."""
-    deadline = time.monotonic() + PATIENCE
-    while int(read("/sys/module/mlx5_events/refcnt")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: references() == 0)
     return subprocess.run(["rmmod", "mlx5_events"], check=False).returncode == 0
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True)
-    parser.add_argument("--module", required=True)
-    parser.add_argument("--count", type=int, default=5)
-    parser.add_argument("--output", default="/out")
+    parser = pair.argument_parser(__doc__)
+    parser.add_argument("--module", required=True, help="mlx5_events.ko")
+    parser.add_argument("--count", type=int, default=5, help="of each (default: 5)")
     arguments = parser.parse_args()
-    session.leave_polled_core()
+    pair.leave_polled_cpus()
     programs = session.Programs(arguments.build)
 
     def path(name):

@@ -62,6 +62,12 @@ class JudgeInjected(unittest.TestCase):
         self.assertEqual(self.verdict(ledger), "wrong")
         self.assertEqual(self.verdict(ledger, spent=4), "right")
 
+    def test_the_injector_was_kept_from_it_by_what_is_not_known(self):
+        ledger = gap([("preemption", 2, HOG), ("application", 3, {})])
+        self.assertEqual(self.verdict(ledger), "wrong")
+        self.assertEqual(self.verdict(ledger, spent=4), "wrong")
+        self.assertEqual(self.verdict(ledger, spent=2), "right")
+
     def test_too_long(self):
         self.assertEqual(self.verdict(gap([("preemption", 6, HOG)], start=99_500_000)), "wrong")
 
@@ -102,6 +108,31 @@ class JudgeInjected(unittest.TestCase):
         self.assertEqual(self.verdict(cause=""), "right")
         self.assertEqual(self.verdict(gap([("late_completion", 5, {})], kind="late_completion"),
                                       cause=""), "wrong")
+
+
+class InTurns(unittest.TestCase):
+    """Three tasks, one after the other, of 2 ms each."""
+
+    def setUp(self):
+        self.tasks = [{"comm": f"hog-{i}", "pid": i, "tid": i, "ran_ns": 2 * MS, "duration_ns": 2 * MS,
+                       "start_mono_ns": (100 + 2 * i) * MS} for i in range(3)]
+
+    def of(self, *gaps):
+        logged = [truth_log.LoggedGap("between_polls", TID, start * MS, end * MS) for start, end in gaps]
+        return truth_log.in_turns(injected(milliseconds=6), self.tasks, logged)
+
+    def test_silent_throughout(self):
+        found = self.of((99, 107))
+        self.assertEqual((len(found.culprits), found.spent), (4, 6 * MS))
+        self.assertEqual(judge.judge_injected(found, []).verdict, "missed")
+
+    def test_the_last_ran_in_no_gap(self):
+        found = self.of((100, 104))
+        self.assertEqual([culprit["task"].get("tid") for culprit in found.culprits], [None, 0, 1])
+        self.assertEqual(found.spent, 4 * MS)
+
+    def test_no_gap(self):
+        self.assertEqual(judge.judge_injected(self.of(), []).verdict, "short")
 
 
 class JudgeTogether(unittest.TestCase):

@@ -19,6 +19,16 @@ __u64 storm_until_ns;            /* 0: no storm */
 __u64 storm_interrupts;          /* of the present storm */
 __u64 storm_counts[OCCURRENCES]; /* interrupts, by occurrence */
 
+/*
+ * From the end of one interrupt to that of the next, where that was about as long as the shortest:
+ * in between something else had the core.
+ */
+#define LONGEST_OF_LEAST 8
+__u64 last_end_ns;
+__u64 least_ns;
+__u64 ran_ns;
+__u64 storm_ran_ns[OCCURRENCES]; /* by occurrence */
+
 static __always_inline int raise_next(void) {
   __u64 nothing = 0;
 
@@ -30,6 +40,9 @@ int begin_storm(struct bpf_raw_tracepoint_args *context) {
   storm_start_ns = bpf_ktime_get_ns();
   storm_until_ns = storm_start_ns + context->args[0];
   storm_interrupts = 0;
+  last_end_ns = storm_start_ns;
+  least_ns = ~0ULL;
+  ran_ns = 0;
   busy = 1;
   raise_next();
   return 0;
@@ -37,14 +50,19 @@ int begin_storm(struct bpf_raw_tracepoint_args *context) {
 
 SEC("tp_btf/irq_work_exit")
 int BPF_PROG(after_irq_work, int vector) {
-  __u64 now_ns;
+  __u64 now_ns, took_ns;
 
   if (storm_until_ns == 0 || bpf_get_smp_processor_id() != storm_cpu) return 0;
   now_ns = bpf_ktime_get_ns();
   ++storm_interrupts;
+  took_ns = now_ns - last_end_ns;
+  last_end_ns = now_ns;
+  if (took_ns < least_ns) least_ns = took_ns;
+  if (took_ns < LONGEST_OF_LEAST * least_ns) ran_ns += took_ns;
   if (now_ns < storm_until_ns && raise_next() == 0) return 0;
   storm_until_ns = 0;
   storm_counts[occurrence_count & (OCCURRENCES - 1)] = storm_interrupts;
+  storm_ran_ns[occurrence_count & (OCCURRENCES - 1)] = ran_ns;
   record_occurrence(storm_start_ns, now_ns);
   return 0;
 }

@@ -138,7 +138,8 @@ class IpiStorm final : public Disturbance {
     if (!object_) return;
     occurrences_ = object_.occurrences();
     for (size_t i = 0; i < occurrences_.size(); ++i) {
-      counts_.push_back(object_->bss->storm_counts[i]);
+      facts_.push_back({{"interrupts", object_->bss->storm_counts[i]},
+                        {"ran_ns", object_->bss->storm_ran_ns[i]}});
     }
     ring_.reset();
     object_.unload();
@@ -146,7 +147,7 @@ class IpiStorm final : public Disturbance {
   void report(const Environment& environment, TruthLog& log) override {
     for (size_t i = 0; i < occurrences_.size(); ++i) {
       log_occurrence(environment, log, "hard_irq", occurrences_[i], {{"kind", "irq_work"}},
-                     {{"interrupts", counts_[i]}});
+                     facts_[i]);
     }
   }
 
@@ -160,7 +161,7 @@ class IpiStorm final : public Disturbance {
   std::unique_ptr<ring_buffer, FreeRing> ring_;
   InjectorThread thread_;
   std::vector<Occurrence> occurrences_;
-  std::vector<uint64_t> counts_;
+  std::vector<nlohmann::ordered_json> facts_;
 };
 
 }  // namespace

@@ -124,6 +124,29 @@ class MajorFaults final : public LoopDisturbance {
   InjectorThread evictor_;
 };
 
+// Of a loop of short, equal steps: the time of those that took about as long as the shortest. In
+// the others something else had the core: an interrupt, or the machine's hypervisor.
+class StepTime {
+ public:
+  // Ends a step and begins the next.
+  void step() {
+    const uint64_t now = read_cycles();
+    const uint64_t took = now - last_;
+    least_ = std::min(least_, took);
+    if (took < longest_of_least * least_) ran_ += took;
+    last_ = now;
+  }
+  uint64_t step_start() const { return last_; }
+  uint64_t ran_ticks() const { return ran_; }
+
+ private:
+  static constexpr uint64_t longest_of_least = 8;
+
+  uint64_t last_ = read_cycles();
+  uint64_t least_ = UINT64_MAX;
+  uint64_t ran_ = 0;
+};
+
 // One long system call, or many short ones.
 class SystemCalls final : public LoopDisturbance {
  public:
@@ -143,11 +166,20 @@ class SystemCalls final : public LoopDisturbance {
       last_read_ = ::read(random_.get(), buffer_.data(), buffer_.size());
       return;
     }
-    while (read_cycles() < until_ticks) syscall(SYS_getppid);
+    StepTime calls;
+    while (calls.step_start() < until_ticks) {
+      syscall(SYS_getppid);
+      calls.step();
+    }
+    ran_ticks_.push_back(calls.ran_ticks());
   }
   std::string cause() const override { return "self_kernel"; }
   nlohmann::ordered_json culprit(const Environment&) const override {
     return {{"kind", "syscall"}, {"syscall", long_ ? "read" : "getppid"}};
+  }
+  nlohmann::ordered_json facts(size_t i) const override {
+    if (long_) return nullptr;
+    return {{"ran_ns", clock().ns_in(ran_ticks_[i])}};
   }
 
  private:
@@ -172,6 +204,7 @@ class SystemCalls final : public LoopDisturbance {
   FileDescriptor random_;
   std::vector<char> buffer_;
   ssize_t last_read_ = 0;
+  std::vector<uint64_t> ran_ticks_;  // of a storm's occurrences
 };
 
 }  // namespace
