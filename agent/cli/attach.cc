@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "agent/capture_file/capture_writer.h"
 #include "agent/cli/command.h"
 #include "agent/cli/gap_stream.h"
+#include "agent/cli/stop_signal.h"
 #include "agent/report/atomic_file.h"
 #include "agent/report/duration.h"
 
@@ -31,18 +31,6 @@ struct Options {
   std::string capture;
   OutputFormat format = OutputFormat::text;
 };
-
-volatile std::sig_atomic_t stop_requested = 0;
-
-void request_stop(int) { stop_requested = 1; }
-
-// Ctrl-C, SIGTERM and a terminal that goes away end the session, not the program: the report is
-// still to be written. Without SA_RESTART, so that waiting ends at once.
-void catch_stop_signals() {
-  struct sigaction action {};
-  action.sa_handler = request_stop;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
-}
 
 // Tells before attaching whether the capture could be written, without emptying an earlier one.
 Status check_capture_path(const std::string& path) {
@@ -118,7 +106,7 @@ Status watch(const Options& options, CaptureSession& session, Recorder& recorder
   using Clock = std::chrono::steady_clock;
   const auto sink = [&recorder](std::span<const std::byte> record) { recorder.accept(record); };
   const auto end = Clock::now() + std::chrono::nanoseconds(options.attach.duration_ns);
-  while (stop_requested == 0 && !session.target_gone()) {
+  while (!stop_requested() && !session.target_gone()) {
     int64_t wait_ms = kDrainMs;
     if (options.attach.duration_ns != 0) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());

@@ -18,6 +18,7 @@ void add_sites(CLI::App& app, ExitCode& exit);
 void add_report(CLI::App& app, ExitCode& exit);
 void add_replay(CLI::App& app, ExitCode& exit);
 void add_doctor(CLI::App& app, ExitCode& exit);
+void add_selftest(CLI::App& app, ExitCode& exit);
 
 // Prints "pollgap: MESSAGE" as one line on standard error; returns the error's exit code.
 ExitCode tell(const Error& error);

@@ -46,6 +46,7 @@ int main(int argc, char** argv) {
   pollgap::add_report(app, exit);
   pollgap::add_replay(app, exit);
   pollgap::add_doctor(app, exit);
+  pollgap::add_selftest(app, exit);
   // CLI11 would only say that a command is missing.
   if (argc < 2 || (*argv[1] != '-' && !has_command(app, argv[1])))
     return usage_error(argc < 2 ? "no command given" : fmt::format("no command '{}'", argv[1]));
