@@ -106,10 +106,14 @@ DISTURBANCES = {"fifo hog": fifo, "ordinary hog": ordinary, "SIGSTOP": sigstop, 
                 "cgroup quota": quota, "peer stopped": peer}
 
 
+def window_of(injected):
+    margin = LENGTH_NS // 10
+    return injected.start - margin, injected.end + margin
+
+
 def error_of(report, injected):
     """By how much of the injected time the ledgers' time of that cause and culprit is wrong."""
-    margin = LENGTH_NS // 10
-    window = (injected.start - margin, injected.end + margin)
+    window = window_of(injected)
     if injected.cause:
         found = [part for gap in report["gaps"]
                  for part, detail in judge.segment_spans(gap, injected.cause)
@@ -117,3 +121,10 @@ def error_of(report, injected):
         return abs(intervals.covered(window, found) - injected.spent) / injected.spent
     gaps = [judge.span(gap) for gap in report["gaps"]]
     return intervals.covered((injected.start, injected.end), gaps) / injected.spent
+
+
+def describe(report, injected):
+    """What was injected, and the ledgers of the gaps there."""
+    gaps = [judge.describe(gap) for gap in report["gaps"]
+            if intervals.overlaps(judge.span(gap), window_of(injected))]
+    return "\n".join([f"    {injected}", *gaps])

@@ -15,7 +15,7 @@ import sys
 import time
 
 import pair as pairs
-from disturbances import CGROUP, DISTURBANCES, error_of, make_cgroup, write
+from disturbances import CGROUP, DISTURBANCES, describe, error_of, make_cgroup, write
 
 # Of the injected time; half of that are the edges, a scheduler's tick long.
 TOLERANCE = 0.10
@@ -53,6 +53,9 @@ def judge_one(name, occurrences, report):
     print(f"{'ok' if right == len(errors) else 'FAILED':<8}{PROGRAM}, {name}: {right} of {len(errors)} right; "
           f"error of the time: median {100 * statistics.median(errors):.1f} %, largest "
           f"{100 * max(errors):.1f} %", flush=True)
+    for one, error in zip(occurrences, errors):
+        if error > TOLERANCE:
+            print(describe(report, one), flush=True)
     return right == len(errors)
 
 

@@ -37,5 +37,17 @@ TEST(Histogram, Sums) {
   EXPECT_LE(histogram.quantile(0.99), 990U);
 }
 
+TEST(Histogram, TellsWhatCameSinceACopy) {
+  Histogram histogram;
+  histogram.add(1);
+  const Histogram before = histogram;
+  histogram.add(5);
+  histogram.add(5);
+  const Histogram newer = histogram.since(before);
+  EXPECT_EQ(newer.total(), 2U);
+  EXPECT_EQ(newer.sum(), 10U);
+  EXPECT_EQ(newer.quantile(0.5), 5U);
+}
+
 }  // namespace
 }  // namespace pollgap::workload

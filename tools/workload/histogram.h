@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A histogram over nanoseconds: a power of two is split into eight equal buckets, so a bucket's
-// width is at most an eighth of its values, from 1 ns to centuries, in 4 KiB.
+// width is at most an eighth of its values, from 1 ns to centuries, in 4 KiB. One thread adds; any
+// may read meanwhile.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstdint>
 
@@ -14,10 +16,30 @@ class Histogram {
   static constexpr unsigned sub_bits = 3;
   static constexpr unsigned buckets = (64 - sub_bits + 1) << sub_bits;
 
+  Histogram() = default;
+  Histogram(const Histogram& other) { *this = other; }
+  Histogram& operator=(const Histogram& other) {
+    for (unsigned bucket = 0; bucket < buckets; ++bucket) set(counts_[bucket], other.count(bucket));
+    set(sum_, other.sum());
+    set(max_, other.max());
+    return *this;
+  }
+
   void add(uint64_t value) {
-    ++counts_[bucket_of(value)];
-    sum_ += value;
-    if (value > max_) max_ = value;
+    std::atomic<uint64_t>& count = counts_[bucket_of(value)];
+    set(count, get(count) + 1);
+    set(sum_, sum() + value);
+    if (value > max()) set(max_, value);
+  }
+
+  // What was added since `before` was copied; its max() is that of all.
+  Histogram since(const Histogram& before) const {
+    Histogram newer(*this);
+    for (unsigned bucket = 0; bucket < buckets; ++bucket) {
+      set(newer.counts_[bucket], newer.count(bucket) - before.count(bucket));
+    }
+    set(newer.sum_, newer.sum() - before.sum());
+    return newer;
   }
 
   // Values below 8 have a bucket each; above, the three bits after the leading one choose.
@@ -34,13 +56,13 @@ class Histogram {
     return ((uint64_t{bucket} & ((1U << sub_bits) - 1)) + (1U << sub_bits)) << shift;
   }
 
-  uint64_t count(unsigned bucket) const { return counts_[bucket]; }
-  uint64_t max() const { return max_; }
-  uint64_t sum() const { return sum_; }
+  uint64_t count(unsigned bucket) const { return get(counts_[bucket]); }
+  uint64_t max() const { return get(max_); }
+  uint64_t sum() const { return get(sum_); }
 
   uint64_t total() const {
     uint64_t total = 0;
-    for (const uint64_t count : counts_) total += count;
+    for (unsigned bucket = 0; bucket < buckets; ++bucket) total += count(bucket);
     return total;
   }
 
@@ -49,16 +71,24 @@ class Histogram {
     const auto wanted = static_cast<uint64_t>(fraction * static_cast<double>(total()));
     uint64_t seen = 0;
     for (unsigned bucket = 0; bucket < buckets; ++bucket) {
-      seen += counts_[bucket];
+      seen += count(bucket);
       if (seen > wanted) return floor_of(bucket);
     }
-    return max_;
+    return max();
   }
 
  private:
-  std::array<uint64_t, buckets> counts_{};
-  uint64_t sum_ = 0;
-  uint64_t max_ = 0;
+  // One writer: no locked instruction.
+  static uint64_t get(const std::atomic<uint64_t>& value) {
+    return value.load(std::memory_order_relaxed);
+  }
+  static void set(std::atomic<uint64_t>& value, uint64_t to) {
+    value.store(to, std::memory_order_relaxed);
+  }
+
+  std::array<std::atomic<uint64_t>, buckets> counts_{};
+  std::atomic<uint64_t> sum_{0};
+  std::atomic<uint64_t> max_{0};
 };
 
 }  // namespace pollgap::workload

@@ -109,6 +109,7 @@ Poller::Poller(const Options& options, const TscClock& clock, int cpu, unsigned 
       detector_({.log_ticks = clock.ticks_in(options.log_threshold_ns),
                  .stall_ticks = clock.ticks_in(options.stall_threshold_ns)},
                 gap_capacity),
+      posted_ticks_(options.depth),
       ns_per_tick_(1 / clock.ticks_per_ns()),
       think_ticks_(clock.ticks_in(options.think_ns)) {
   storm_polls_.reserve(storm_capacity);
@@ -188,7 +189,7 @@ void Poller::loop(Style style) {
     uint64_t storm = 0;
     for (int i = 0; i < count; ++i) {
       const ibv_wc& wc = wc_[static_cast<size_t>(i)];
-      signaled_sends += account(wc.wr_id, wc.status, storm);
+      signaled_sends += account(wc.wr_id, wc.status, exit, storm);
     }
     detector_.polled(entry, exit, static_cast<uint32_t>(count), signaled_sends, waited);
     count_poll(entry, exit);
@@ -223,7 +224,11 @@ void Poller::post_or_pause() {
 void Poller::fill() {
   while (posted_ - retired_ < options_.depth) {
     const bool signaled = (posted_ + 1) % options_.signal_every == 0;
-    if (signaled) detector_.posted_signaled(read_cycles());
+    if (signaled) {
+      const uint64_t now = read_cycles();
+      detector_.posted_signaled(now);
+      posted_ticks_[(posted_ + 1) % options_.depth] = now;
+    }
     if (const int error = endpoint_->post(posted_ + 1, signaled); error != 0) {
       return fail(fmt::format("ibv_post_send: {}", std::strerror(error)));
     }
@@ -232,7 +237,7 @@ void Poller::fill() {
 }
 
 // Returns 1 if this was the completion of a signaled send.
-uint32_t Poller::account(uint64_t wr_id, ibv_wc_status status, uint64_t& storm) {
+uint32_t Poller::account(uint64_t wr_id, ibv_wc_status status, uint64_t exit, uint64_t& storm) {
   ++completions_;
   const Request kind = request_kind(wr_id);
   if (kind == Request::storm) {
@@ -250,16 +255,14 @@ uint32_t Poller::account(uint64_t wr_id, ibv_wc_status status, uint64_t& storm) 
     return 0;
   }
   retired_ = request_number(wr_id);  // an RC queue pair completes in order
+  completion_ns_.add(to_ns(exit - posted_ticks_[retired_ % options_.depth]));
   return 1;
 }
 
 void Poller::count_poll(uint64_t entry, uint64_t exit) {
   polls_.store(polls() + 1, std::memory_order_relaxed);  // one writer: no locked instruction
-  poll_ns_.add(static_cast<uint64_t>(static_cast<double>(exit - entry) * ns_per_tick_));
-  if (last_entry_ != 0) {
-    interval_ns_.add(
-        static_cast<uint64_t>(static_cast<double>(entry - last_entry_) * ns_per_tick_));
-  }
+  poll_ns_.add(to_ns(exit - entry));
+  if (last_entry_ != 0) interval_ns_.add(to_ns(entry - last_entry_));
   last_entry_ = entry;
   last_exit_ = exit;
 }

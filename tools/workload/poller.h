@@ -91,6 +91,8 @@ class Poller {
   const GapDetector& detector() const { return detector_; }
   const Histogram& poll_ns() const { return poll_ns_; }
   const Histogram& interval_ns() const { return interval_ns_; }
+  // From before a signaled send is posted until the poll that has its completion has returned.
+  const Histogram& completion_ns() const { return completion_ns_; }
   uint64_t polls() const { return polls_.load(std::memory_order_relaxed); }  // from any thread
   uint64_t completions() const { return completions_; }
   // Of storm requests, so far. Thread-safe.
@@ -109,8 +111,11 @@ class Poller {
   void post_or_pause();
   void fill();
   void pause_step(uint64_t now);
-  uint32_t account(uint64_t wr_id, ibv_wc_status status, uint64_t& storm);
+  uint32_t account(uint64_t wr_id, ibv_wc_status status, uint64_t exit, uint64_t& storm);
   void count_poll(uint64_t entry, uint64_t exit);
+  uint64_t to_ns(uint64_t ticks) const {
+    return static_cast<uint64_t>(static_cast<double>(ticks) * ns_per_tick_);
+  }
   void count_storm(uint64_t entry, uint64_t exit, uint64_t completions);
   void fail(const std::string& what);
 
@@ -124,6 +129,8 @@ class Poller {
   GapDetector detector_;
   Histogram poll_ns_;
   Histogram interval_ns_;  // entry to entry
+  Histogram completion_ns_;
+  std::vector<uint64_t> posted_ticks_;  // of signaled sends, by number modulo the depth
   double ns_per_tick_;
   uint64_t think_ticks_;
   std::atomic<uint64_t> polls_{0};  // written by the polling thread alone

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cinttypes>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -121,9 +120,9 @@ class Run {
   Status start_pollers();
   Status announce() const;
   Status disturb_until_end();
-  bool wait_for_go(uint64_t end_ns) const;
-  bool wait_until(uint64_t mono_ns) const;
-  void tell_polls() const;
+  bool wait_for_go(uint64_t end_ns);
+  bool wait_until(uint64_t mono_ns);
+  void tell_polls();
   void end_disturbances();
   void stop_pollers();
   Environment environment() { return {options_, *clock_, *device_, pollers_}; }
@@ -141,7 +140,18 @@ class Run {
   std::vector<std::unique_ptr<Disturbance>> disturbances_;
   std::atomic<bool> poller_failed_{false};
   uint64_t ready_ns_ = 0;
+  struct Told {
+    Histogram interval, completion;
+  };
+  std::vector<Told> told_;  // of each poller, when its polls were last asked for
 };
+
+// " NAME_p50_ns=... NAME_p99_ns=..." of what came since.
+std::string quantiles_since(const char* name, const Histogram& now, const Histogram& before) {
+  const Histogram newer = now.since(before);
+  return fmt::format(" {0}_p50_ns={1} {0}_p99_ns={2} {0}_p999_ns={3}", name, newer.quantile(0.5),
+                     newer.quantile(0.99), newer.quantile(0.999));
+}
 
 Status Run::make_disturbances() {
   for (const DisturbanceSpec& spec : options_.disturbances) {
@@ -220,17 +230,25 @@ Status Run::announce() const {
   return Error{ExitCode::other, fmt::format("cannot write --ready-file {}", options_.ready_path)};
 }
 
-void Run::tell_polls() const {
-  for (const auto& poller : pollers_) {
-    const uint64_t polls = poller->polls();
-    std::printf("polls tid=%d count=%" PRIu64 " mono_ns=%" PRIu64 "\n", poller->tid(), polls,
-                monotonic_ns());
+void Run::tell_polls() {
+  told_.resize(pollers_.size());
+  for (size_t i = 0; i < pollers_.size(); ++i) {
+    const Poller& poller = *pollers_[i];
+    const uint64_t polls = poller.polls();
+    const uint64_t now = monotonic_ns();
+    const Histogram interval = poller.interval_ns();
+    const Histogram completion = poller.completion_ns();
+    std::string line = fmt::format("polls tid={} count={} mono_ns={}", poller.tid(), polls, now);
+    line += quantiles_since("interval", interval, told_[i].interval);
+    line += quantiles_since("completion", completion, told_[i].completion);
+    told_[i] = {interval, completion};
+    std::printf("%s\n", line.c_str());
   }
   std::fflush(stdout);
 }
 
 // True when that time has come, false when the run is to end before.
-bool Run::wait_until(uint64_t mono_ns) const {
+bool Run::wait_until(uint64_t mono_ns) {
   for (uint64_t now = monotonic_ns(); now < mono_ns; now = monotonic_ns()) {
     if (poller_failed_) return false;
     const RunSignals::Got got = signals_.wait(std::min(wait_step_ns, mono_ns - now));
@@ -240,7 +258,7 @@ bool Run::wait_until(uint64_t mono_ns) const {
   return !poller_failed_;
 }
 
-bool Run::wait_for_go(uint64_t end_ns) const {
+bool Run::wait_for_go(uint64_t end_ns) {
   while (!options_.go_path.empty() && access(options_.go_path.c_str(), F_OK) != 0) {
     if (monotonic_ns() >= end_ns || !wait_until(monotonic_ns() + wait_step_ns)) return false;
   }
@@ -311,7 +329,8 @@ void Run::log_poller(const Poller& poller, TruthLog& log) const {
   log.add({{"type", "histogram"},
            {"tid", poller.tid()},
            {"poll", to_json(poller.poll_ns())},
-           {"interval", to_json(poller.interval_ns())}});
+           {"interval", to_json(poller.interval_ns())},
+           {"completion", to_json(poller.completion_ns())}});
 }
 
 Status Run::write_log() {
