@@ -69,7 +69,7 @@ def check(arguments):
     path = os.path.join(arguments.output, "killed.json")
     moments = random.Random(arguments.seed)
     attached = 0
-    with pairs.Pair(pairs.PROGRAMS[PROGRAM], arguments.iterations or 20_000 + 10_000 * arguments.count,
+    with pairs.Pair(pairs.PROGRAMS[PROGRAM], arguments.iterations or 20_000 + 30_000 * arguments.count,
                     pairs.PEER_CPU, pairs.POLLED_CPU) as pair:
         pair.connect()
         time.sleep(0.2)
