@@ -197,10 +197,11 @@ Status KernelPrograms::attach_tracepoints() {
   return std::nullopt;
 }
 
-void KernelPrograms::drain(const std::function<void(std::span<const std::byte>)>& sink,
+bool KernelPrograms::drain(const std::function<void(std::span<const std::byte>)>& sink,
                            size_t bytes) {
   *outlet_ = {sink, bytes != 0 ? bytes : bpf_map__max_entries(object_->maps.evidence)};
   ring_buffer__consume(ring_.get());
+  return outlet_->bytes_left != 0;
 }
 
 uint64_t KernelPrograms::lost_records() const {

@@ -75,7 +75,8 @@ class KernelPrograms {
 
   // Hands the records in the ring to `sink`, in the order the kernel reserved them: until there are
   // none, or it has handed on that many bytes, of which the default is all that the ring holds.
-  void drain(const std::function<void(std::span<const std::byte>)>& sink, size_t bytes = 0);
+  // Returns false in the second case.
+  bool drain(const std::function<void(std::span<const std::byte>)>& sink, size_t bytes = 0);
   // Since loading.
   uint64_t lost_records() const;
   uint64_t trace_dropped() const;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "agent/capture/catch_up.h"
 #include "agent/capture/cgroup_path.h"
 #include "agent/capture/fault_events.h"
 #include "agent/capture/host_facts.h"
@@ -35,6 +36,8 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kRunFactor = 3;
 // Of the kernel's records, before the agent looks again where the target's threads run.
 constexpr size_t kBytesAtOnce = 1 << 20;
+// The rest that it takes meanwhile, where more records are waiting.
+constexpr int kBehindMs = 1;
 // How often the agent looks for tracepoints of modules that were loaded meanwhile.
 constexpr uint64_t kTraceSearchNs = 1'000'000'000;
 
@@ -116,6 +119,7 @@ struct CaptureSession::Impl {
   TraceEvents trace;
   Names names;
   std::optional<SilenceSampler> sampler;
+  CatchUp catch_up;
   std::vector<std::vector<std::byte>> ready;  // the agent's own records, delivered next
   std::vector<std::string> notes;
   uint64_t interrupt_cost_ns = 0;
@@ -150,7 +154,7 @@ struct CaptureSession::Impl {
   Status attach_new_contexts();
   void attach_new_trace_events();
   void deliver(std::span<const std::byte> record, const Sink& sink);
-  void flush(const Sink& sink, size_t bytes = 0);
+  bool flush(const Sink& sink, size_t bytes = 0);  // false: as KernelPrograms::drain
   Json coverage() const;
 };
 
@@ -254,13 +258,13 @@ void CaptureSession::Impl::deliver(std::span<const std::byte> record, const Sink
 }
 
 // At most that many bytes of the kernel's records; 0: all there are.
-void CaptureSession::Impl::flush(const Sink& sink, size_t bytes) {
+bool CaptureSession::Impl::flush(const Sink& sink, size_t bytes) {
   tell_losses();
   for (const auto& record : ready)
     if (!record.empty()) sink(record);
   ready.clear();
   tell_verbs(sink);
-  programs.drain([&](std::span<const std::byte> record) { deliver(record, sink); }, bytes);
+  return programs.drain([&](std::span<const std::byte> record) { deliver(record, sink); }, bytes);
 }
 
 Json CaptureSession::Impl::coverage() const {
@@ -277,6 +281,10 @@ Json CaptureSession::Impl::coverage() const {
   json["trace_events_dropped"] = programs.trace_dropped();
   std::vector<std::string> told = notes;
   trace.tell(json, told);
+  if (catch_up.was_raised())
+    told.push_back(
+        "records came so fast that the agent took the lowest real-time priority to keep up, on "
+        "cores that are not polled");
   if (threads_followed == 0)
     told.push_back(
         "no poll was seen: the target's threads did not call a poll function while attached");
@@ -339,13 +347,14 @@ Result<std::unique_ptr<CaptureSession>> CaptureSession::open(const AttachOptions
 
 Status CaptureSession::drain(int timeout_ms, const Sink& sink) {
   if (Status failed = impl_->follow_threads()) return failed;
-  impl_->flush(sink, kBytesAtOnce);
+  const bool all = impl_->flush(sink, kBytesAtOnce);
+  impl_->catch_up.drained(all, monotonic_ns());
   pollfd end{impl_->process->pidfd(), POLLIN, 0};
-  poll(&end, 1, timeout_ms);
+  poll(&end, 1, all ? timeout_ms : kBehindMs);
   if (Status failed = impl_->follow_threads()) return failed;
   if (Status failed = impl_->attach_new_contexts()) return failed;
   impl_->attach_new_trace_events();
-  impl_->flush(sink, kBytesAtOnce);
+  impl_->catch_up.drained(impl_->flush(sink, kBytesAtOnce), monotonic_ns());
   return std::nullopt;
 }
 
