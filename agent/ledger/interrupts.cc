@@ -61,28 +61,18 @@ void claim_on_cpus(Account& account, Find find) {
   account.claim(wanted);
 }
 
-}  // namespace
-
-void claim_interrupts(Account& account) {
-  claim_on_cpus(account, [&](const CpuTimeline& cpu) {
-    return interrupts_on(account, cpu.irqs,
-                         [&](const ev_irq& irq) { return irq_origin(account, irq); });
-  });
-  claim_on_cpus(account, [&](const CpuTimeline& cpu) {
-    return interrupts_on(account, cpu.softirqs, softirq_origin);
-  });
-}
-
-void claim_between_interrupts(Account& account) {
+// What lies between two hard interrupts of one kind that follow each other closely in one of the
+// windows, on that CPU.
+void add_between(Account& account, uint32_t cpu, const std::vector<Claim>& windows,
+                 std::vector<Claim>& wanted) {
+  const CpuTimeline* timeline = account.timeline().cpu(cpu);
+  if (timeline == nullptr) {
+    return;
+  }
   const uint64_t limit_ns = 2 * account.session().interrupt_cost_ns;
-  std::vector<Claim> wanted;
-  for (const Stint& stint : account.activity()) {
-    const CpuTimeline* cpu = account.timeline().cpu(stint.cpu);
-    if (cpu == nullptr || stint.activity != Activity::on_cpu) {
-      continue;
-    }
+  for (const Claim& window : windows) {
     const ev_irq* previous = nullptr;
-    cpu->irqs.for_each_overlapping(stint.start_ns, stint.end_ns, [&](const ev_irq& irq) {
+    timeline->irqs.for_each_overlapping(window.start_ns, window.end_ns, [&](const ev_irq& irq) {
       if (previous != nullptr && irq.header.start_ns > previous->header.end_ns &&
           irq.header.start_ns - previous->header.end_ns <= limit_ns) {
         Origin origin = irq_origin(account, *previous);
@@ -94,6 +84,42 @@ void claim_between_interrupts(Account& account) {
       }
       previous = &irq;
     });
+  }
+}
+
+// While the thread waited, and one and the same task ran.
+void claim_between_interrupts_of_others(Account& account) {
+  std::vector<Claim> wanted;
+  for (const Stint& stint : account.activity()) {
+    if (stint.activity == Activity::runnable) {
+      std::vector<Claim> windows;
+      for_each_part(account.occupation(stint.cpu).run_stretches, stint.start_ns, stint.end_ns,
+                    [&](const Claim& part) { windows.push_back(part); });
+      add_between(account, stint.cpu, windows, wanted);
+    }
+  }
+  account.claim(innermost(std::move(wanted)));
+}
+
+}  // namespace
+
+void claim_interrupts(Account& account) {
+  claim_on_cpus(account, [&](const CpuTimeline& cpu) {
+    return interrupts_on(account, cpu.irqs,
+                         [&](const ev_irq& irq) { return irq_origin(account, irq); });
+  });
+  claim_on_cpus(account, [&](const CpuTimeline& cpu) {
+    return interrupts_on(account, cpu.softirqs, softirq_origin);
+  });
+  claim_between_interrupts_of_others(account);
+}
+
+void claim_between_interrupts(Account& account) {
+  std::vector<Claim> wanted;
+  for (const Stint& stint : account.activity()) {
+    if (stint.activity == Activity::on_cpu) {
+      add_between(account, stint.cpu, {{stint.start_ns, stint.end_ns, 0}}, wanted);
+    }
   }
   account.claim(innermost(std::move(wanted)));
 }

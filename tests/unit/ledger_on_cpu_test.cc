@@ -80,11 +80,23 @@ TEST(HardIrq, WhatHasAnotherExplanationIsNotTheWayBetweenTwo) {
   for (uint64_t at = 0; at < 3_ms; at += 30_us) {
     stream.add(vector_irq(EV_VECTOR_IRQ_WORK, at, at + 10_us));
   }
-  stream.add(run_of("hog", 11, 0, 1_ms)).add(preempted(0, 1_ms));
   stream.add(verb_of(1, 1_ms, 2_ms));
   const Gap gap = only_gap(stream.add(between(3_ms)));
-  EXPECT_EQ(ns_of(gap, Cause::preemption), 1_ms - 340_us);
   EXPECT_EQ(ns_of(gap, Cause::control_verb), 1_ms - 330_us);
+}
+
+TEST(HardIrq, TheWayFromOneIntoTheNextIsTheirsAlsoWhileAnotherTaskHasTheCore) {
+  EvidenceStream stream;
+  stream.text(EV_SESSION, R"({"host":{"interrupt_cost_ns":10000}})");
+  for (uint64_t at = 0; at < 3_ms; at += 30_us) {
+    stream.add(vector_irq(EV_VECTOR_IRQ_WORK, at, at + 10_us));
+  }
+  stream.add(run_of("hog", 11, 0, 1_ms + 5_us)).add(run_of("other", 12, 1_ms + 15_us, 2_ms));
+  stream.add(preempted(0, 2_ms));
+  const Gap gap = only_gap(stream.add(between(2_ms)));
+  // But not where they switched in between.
+  EXPECT_EQ(ns_of(gap, Cause::preemption), 20_us + 10_us);
+  EXPECT_EQ(ns_of(gap, Cause::hard_irq), 2_ms - 30_us);
 }
 
 TEST(HardIrq, OfAnotherCpuIsNotCounted) {
