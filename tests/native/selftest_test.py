@@ -15,7 +15,7 @@ REFUSED = re.compile(r"^not tested: .*--disturb ([a-z-]+):", re.MULTILINE)
 DISTURBANCES = {"fifo", "ordinary", "kworker", "irq", "irq-device", "softirq", "ipi-storm", "minor-faults",
                 "major-faults", "syscalls", "sleep", "futex", "stop", "quota", "rt-throttle", "reg-mr",
                 "verbs", "compute", "late", "errors"}
-LEAST_RIGHT = 0.9  # of a few on a shared machine: tests/accuracy measures it
+LEAST_RIGHT = 0.8  # of a few on a shared machine: tests/accuracy measures it
 
 
 def main():
