@@ -31,6 +31,7 @@ constexpr const char* kDisturb = "--disturb ";
   dup2(null, STDOUT_FILENO);
   dup2(file, STDERR_FILENO);
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   execv(argv[0], argv.data());
@@ -62,7 +63,6 @@ Result<std::unique_ptr<WorkloadProcess>> WorkloadProcess::start(
   }
   if (pid == 0) become(arguments, errors);
   std::unique_ptr<WorkloadProcess> process(new WorkloadProcess(pid, directory));
-  arguments = {};
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (!std::filesystem::exists(ready)) {
     int status = 0;

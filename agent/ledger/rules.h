@@ -11,8 +11,8 @@ namespace pollgap {
 //    happened on a core meanwhile is not this thread's loss.
 void claim_unable_to_run(Account& account);
 
-// 2. Hard interrupts, then softirqs, on the CPU where the thread ran or waited for its turn; while it
-//    waited also what lies between two interrupts, as in 5.
+// 2. Hard interrupts, then softirqs, on the CPU where the thread ran or waited for its turn. While
+//    it waited also what lies between two interrupts, as in 5.
 void claim_interrupts(Account& account);
 
 // 3. It waited for the CPU: the tasks that ran instead.
