@@ -43,6 +43,7 @@ def watch(arguments, pair):
     with pairs.Agent(arguments.build, pair.client.pid,
                      os.path.join(arguments.output, "disturbances.json")) as agent:
         pair.signal(signal.SIGCONT)
+        time.sleep(0.5)  # until it surely polls again, and has been seen to
         injected = disturb(pair, arguments.disturb, arguments.count)
         return injected, agent.report()
 

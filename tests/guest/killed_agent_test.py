@@ -50,52 +50,66 @@ def time_of_attaching(arguments, pid, path):
 
 
 def kill_one(arguments, pair, path, attaching_s, moment):
-    """Kills an agent `moment` after its start. The program runs from shortly before it attaches."""
-    pair.signal(signal.SIGSTOP)
+    """Kills an agent `moment` after its start. The program, which is stopped, runs from shortly before
+    the agent attaches. Whether the agent was attached; None where the program came to its end first."""
     with pairs.start_agent(arguments.build, pair.client.pid, path) as agent:
         runs_from = 0.7 * attaching_s
         time.sleep(min(runs_from, moment))
         pair.signal(signal.SIGCONT)
         time.sleep(max(0, moment - runs_from))
-        if not agent.running():
-            raise pairs.Failure(f"pollgap attach ended too early:\n{agent.text()}")
+        early = not agent.running()
         attached = "attached" in agent.text().lower()
         agent.signal(signal.SIGKILL)
         agent.wait(pairs.STUCK_S)
+        if not pair.client.running():
+            return None
+        pair.signal(signal.SIGSTOP)  # to be looked at, and for the next
+        if early:
+            raise pairs.Failure(f"pollgap attach ended too early:\n{agent.text()}")
     return attached
+
+
+def kill_while_it_runs(arguments, pair, path, moments, most):
+    """Kills agents until the program has come to its end, or so many; of each whether it was attached."""
+    pair.connect()
+    time.sleep(0.2)
+    pair.signal(signal.SIGSTOP)
+    before = code(pair.client.pid)
+    attaching_s = time_of_attaching(arguments, pair.client.pid, path)
+    killed = []
+    while len(killed) < most:
+        moment = moments.uniform(0.6 * attaching_s, attaching_s + ATTACHED_S)
+        attached = kill_one(arguments, pair, path, attaching_s, moment)
+        if attached is None:
+            break
+        killed.append(attached)
+        if not is_soon(lambda: code(pair.client.pid) == before):
+            raise pairs.Failure(f"the code is not as it was before #{len(killed)}")
+    pair.signal(signal.SIGCONT)
+    pair.finish()
+    return killed
 
 
 def check(arguments):
     path = os.path.join(arguments.output, "killed.json")
     moments = random.Random(arguments.seed)
-    attached = 0
-    with pairs.Pair(pairs.PROGRAMS[PROGRAM], arguments.iterations or 20_000 + 30_000 * arguments.count,
-                    pairs.PEER_CPU, pairs.POLLED_CPU) as pair:
-        pair.connect()
-        time.sleep(0.2)
-        before = code(pair.client.pid)
-        pair.signal(signal.SIGSTOP)
-        attaching_s = time_of_attaching(arguments, pair.client.pid, path)
-        for number in range(arguments.count):
-            moment = moments.uniform(0.6 * attaching_s, attaching_s + ATTACHED_S)
-            attached += kill_one(arguments, pair, path, attaching_s, moment)
-            if not pair.client.running():
-                raise pairs.Failure(f"the program ended before #{number}:\n{pair.client.text()}")
-            pair.signal(signal.SIGSTOP)  # for the next, and to be looked at
-            if not is_soon(lambda: code(pair.client.pid) == before):
-                raise pairs.Failure(f"#{number}: the code is not as it was before")
-        pair.signal(signal.SIGCONT)
-        pair.finish()
-        iterations = pair.iterations
-    return (f"{arguments.count} of {arguments.count} right, {attached} of them once it was attached; "
-            f"the program ended with status 0 and its {iterations} iterations")
+    killed, runs = [], 0
+    while len(killed) < arguments.count:
+        with pairs.Pair(pairs.PROGRAMS[PROGRAM], arguments.iterations, pairs.PEER_CPU,
+                        pairs.POLLED_CPU) as pair:
+            killed += kill_while_it_runs(arguments, pair, path, moments, arguments.count - len(killed))
+        runs += 1
+        if runs > 3 + arguments.count:
+            raise pairs.Failure(f"{runs} runs of the program saw only {len(killed)} agents killed")
+    return (f"{len(killed)} of {arguments.count} right, {sum(killed)} of them once it was attached; each of "
+            f"{runs} runs of the program ended with status 0 and its {arguments.iterations} iterations")
 
 
 def main():
     parser = pairs.argument_parser(__doc__)
     parser.add_argument("--count", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--iterations", type=int, help="default: enough for the count")
+    parser.add_argument("--iterations", type=int, default=60_000, help="of a run (default: 60000)")
     arguments = parser.parse_args()
     pairs.leave_polled_cpus()
     try:
