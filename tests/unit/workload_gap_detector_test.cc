@@ -100,6 +100,13 @@ TEST(GapDetector, LateFromTheLastCompletion) {
   expect_gap(polls.gaps()[0], GapKind::late_completion, 501, 2501);
 }
 
+TEST(GapDetector, NotLateWhereNoPollWasVain) {
+  Polls polls;
+  polls.poll(0).post(5).poll(900, 1, 0).poll(1800, 1, 1);
+  polls.post(1810).detector().polled(2500, 3300, 1, 1, false);
+  EXPECT_TRUE(polls.gaps().empty());
+}
+
 TEST(GapDetector, AReceiveCompletionEndsLatenessToo) {
   Polls polls;
   polls.post(0).polls(5, 900).poll(900, 1, 0).polls(910, 1800).poll(1800, 1, 1);

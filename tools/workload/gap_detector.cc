@@ -34,7 +34,8 @@ void GapDetector::open_window(uint64_t at) {
 void GapDetector::close_window(uint64_t at, uint32_t completions, bool open) {
   if (!window_open_) return;
   window_open_ = false;
-  if (at < window_start_ + thresholds_.log_ticks) return;
+  // Without a vain poll nobody waited: what took the time is the gap between the polls, or in one.
+  if (window_polls_ == 0 || at < window_start_ + thresholds_.log_ticks) return;
   add({.start_ticks = window_start_,
        .end_ticks = at,
        .polls = window_polls_,

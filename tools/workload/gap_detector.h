@@ -9,7 +9,8 @@
 // A stall is an in_poll or between_polls gap of at least the stall threshold. A late_completion
 // window begins at the latest of: the last completion returned, the moment the number of
 // outstanding signaled sends left 0, the end of the last stall. It ends at the return of the poll
-// that returns a completion, or at the return of the last poll before a stall begins. So with a
+// that returns a completion, or at the return of the last poll before a stall begins; without a
+// poll in it that found nothing it is none. So with a
 // stall threshold no greater than the log threshold the gaps are disjoint; gaps between the two
 // thresholds lie inside windows.
 //
@@ -28,7 +29,7 @@ const char* to_string(GapKind kind);
 struct GapRecord {
   uint64_t start_ticks = 0;
   uint64_t end_ticks = 0;
-  uint64_t polls = 0;        // late_completion: polls that returned in it
+  uint64_t polls = 0;        // late_completion: those in it that found nothing
   uint32_t completions = 0;  // returned by the poll that ended it
   uint32_t outstanding = 0;  // signaled sends when it ended, before its completions
   GapKind kind = GapKind::in_poll;
@@ -61,7 +62,7 @@ class GapDetector {
       long_poll(entry, exit, completions, waited);
     }
     if (completions != 0) returned_completions(exit, completions, signaled_sends);
-    if (window_open_) ++window_polls_;
+    if (window_open_ && completions == 0) ++window_polls_;
     last_exit_ = exit;
     has_polled_ = true;
   }

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The application's own doing: computing between two polls, and posting nothing.
-#include "tools/workload/cycle_counter.h"
 #include "tools/workload/disturbances/catalog.h"
 #include "tools/workload/loop_disturbance.h"
+#include "tools/workload/step_time.h"
 
 // A symbol of its own, so that a user stack names it.
-extern "C" __attribute__((noinline)) uint64_t application_compute_step(uint64_t until_ticks) {
+extern "C" __attribute__((noinline)) uint64_t application_compute_step(
+    uint64_t until_ticks, pollgap::workload::StepTime& steps) {
   uint64_t value = until_ticks | 1;
-  while (pollgap::workload::read_cycles() < until_ticks) {
+  while (steps.step_start() < until_ticks) {
     value ^= value << 13U;  // xorshift: something that cannot be left out
     value ^= value >> 7U;
     value ^= value << 17U;
+    steps.step();
   }
   return value;
 }
@@ -24,14 +26,20 @@ class Compute final : public LoopDisturbance {
 
  protected:
   void occur(Poller&, uint64_t until_ticks) override {
-    result_ = application_compute_step(until_ticks);
+    StepTime steps;
+    result_ = application_compute_step(until_ticks, steps);
+    ran_ticks_.push_back(steps.ran_ticks());
   }
   std::string cause() const override { return "application"; }
   nlohmann::ordered_json culprit(const Environment&) const override {
     return {{"function", "application_compute_step"}};
   }
+  nlohmann::ordered_json facts(size_t i) const override {
+    return {{"ran_ns", clock().ns_in(ran_ticks_[i])}};
+  }
 
  private:
+  std::vector<uint64_t> ran_ticks_;  // by occurrence
   volatile uint64_t result_ = 0;
 };
 
