@@ -10,11 +10,13 @@ import intervals
 import judge
 
 LENGTH_NS = 30_000_000
+SWITCHED_NS = 100_000  # a spinning task that has not seen the clock for so long was off the CPU
+SURELY_A_GAP_NS = 1_100_000
 CGROUP = "/sys/fs/cgroup/pollgap-test"
 GROUP_NAME = os.path.basename(CGROUP)
 
-# From `start` to `end`; `spent` nanoseconds of it are the cause's.
-Injected = collections.namedtuple("Injected", "cause detail start end spent")
+# From `start` to `end`; `spent` nanoseconds of it are the cause's, `surely` of which in gaps.
+Injected = collections.namedtuple("Injected", "cause detail start end spent surely")
 
 
 def write(path, text):
@@ -27,25 +29,39 @@ def make_cgroup():
     os.makedirs(CGROUP, exist_ok=True)
 
 
+def spin(length_ns):
+    """Until it has had the CPU so long: when, at a stretch each, as (start, end)."""
+    stretches, before = [], time.thread_time_ns()
+    start = last = time.monotonic_ns()
+    while time.thread_time_ns() < before + length_ns:
+        now = time.monotonic_ns()
+        if now - last > SWITCHED_NS:
+            stretches.append((start, last))
+            start = now
+        last = now
+    return [*stretches, (start, last)]
+
+
 def hog(be_scheduled):
     """A child that spins on the polled CPU until it has had it for the length. The time is all that it
-    had of that CPU, up to its end."""
+    had of that CPU, up to its end; only what it had at a stretch is surely in a gap, where it shares
+    the CPU with the polling thread."""
     read, written = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.sched_setaffinity(0, {POLLED_CPU})
-        start, before = time.monotonic_ns(), time.thread_time_ns()
+        before = time.thread_time_ns()
         be_scheduled()
-        while time.thread_time_ns() < before + LENGTH_NS:
-            pass
-        os.write(written, f"{start} {before}".encode())
+        stretches = spin(LENGTH_NS)
+        long = sum(end - start for start, end in stretches if end - start >= SURELY_A_GAP_NS)
+        os.write(written, f"{stretches[0][0]} {before} {long}".encode())
         os._exit(0)
     os.close(written)
     _, _, usage = os.wait4(pid, 0)
-    start, before = (int(word) for word in os.read(read, 100).split())
+    start, before, long = (int(word) for word in os.read(read, 100).split())
     os.close(read)
     spent = round(1e9 * (usage.ru_utime + usage.ru_stime)) - before
-    return Injected("preemption", {"task": {"pid": pid}}, start, time.monotonic_ns(), spent)
+    return Injected("preemption", {"task": {"pid": pid}}, start, time.monotonic_ns(), spent, long)
 
 
 def fifo(_):
@@ -65,7 +81,7 @@ def held(cause, detail, begin, end):
     ending = time.monotonic_ns()
     end()
     start, stop = (before + begun) // 2, (ending + time.monotonic_ns()) // 2
-    return Injected(cause, detail, start, stop, stop - start)
+    return Injected(cause, detail, start, stop, stop - start, stop - start)
 
 
 def stopped(cause, detail, process):
@@ -87,19 +103,22 @@ def freezer(_):
                 lambda: write(f"{CGROUP}/cgroup.freeze", "0"))
 
 
-def throttled_ns():
-    with open(f"{CGROUP}/cpu.stat", encoding="ascii") as file:
-        return 1000 * int(dict(line.split() for line in file)["throttled_usec"])
+def waited_ns(process):
+    """How long its thread has waited for a CPU since it began, throttled or not (schedstat). The
+    cgroup's own account, throttled_usec, leaves out some of what it was throttled."""
+    with open(f"/proc/{process.pid}/schedstat", encoding="ascii") as file:
+        return int(file.read().split()[1])
 
 
-def quota(_):
-    """20 ms in each 50 ms, for some three periods; the time is that of the kernel's account."""
-    before, start = throttled_ns(), time.monotonic_ns()
+def quota(pair):
+    """20 ms in each 50 ms, for some three periods."""
+    before, start = waited_ns(pair.client), time.monotonic_ns()
     write(f"{CGROUP}/cpu.max", "20000 50000")
     time.sleep(0.15)
     write(f"{CGROUP}/cpu.max", "max")
-    return Injected("throttled", {"cgroup": GROUP_NAME}, start, time.monotonic_ns(),
-                    throttled_ns() - before)
+    time.sleep(0.01)  # the wait is counted when it is over
+    spent = waited_ns(pair.client) - before
+    return Injected("throttled", {"cgroup": GROUP_NAME}, start, time.monotonic_ns(), spent, spent)
 
 
 DISTURBANCES = {"fifo hog": fifo, "ordinary hog": ordinary, "SIGSTOP": sigstop, "freezer": freezer,
@@ -118,7 +137,8 @@ def error_of(report, injected):
         found = [part for gap in report["gaps"]
                  for part, detail in judge.segment_spans(gap, injected.cause)
                  if judge.names(detail, injected.detail)]
-        return abs(intervals.covered(window, found) - injected.spent) / injected.spent
+        time_found = intervals.covered(window, found)
+        return max(injected.surely - time_found, time_found - injected.spent, 0) / injected.spent
     gaps = [judge.span(gap) for gap in report["gaps"]]
     return intervals.covered((injected.start, injected.end), gaps) / injected.spent
 

@@ -35,7 +35,8 @@ def code(pid):
 
 
 def is_soon(condition):
-    deadline = time.monotonic() + 10
+    """Taking hundreds of probes off takes a guest many seconds."""
+    deadline = time.monotonic() + pairs.STUCK_S
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
     return condition()
