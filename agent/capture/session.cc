@@ -155,6 +155,10 @@ struct CaptureSession::Impl {
   void attach_new_trace_events();
   void deliver(std::span<const std::byte> record, const Sink& sink);
   bool flush(const Sink& sink, size_t bytes = 0);  // false: as KernelPrograms::drain
+  // On a polled core the target comes before the evidence.
+  void drained(bool all) {
+    if (!shares_core) catch_up.drained(all, monotonic_ns());
+  }
   Json coverage() const;
 };
 
@@ -348,13 +352,13 @@ Result<std::unique_ptr<CaptureSession>> CaptureSession::open(const AttachOptions
 Status CaptureSession::drain(int timeout_ms, const Sink& sink) {
   if (Status failed = impl_->follow_threads()) return failed;
   const bool all = impl_->flush(sink, kBytesAtOnce);
-  impl_->catch_up.drained(all, monotonic_ns());
+  impl_->drained(all);
   pollfd end{impl_->process->pidfd(), POLLIN, 0};
   poll(&end, 1, all ? timeout_ms : kBehindMs);
   if (Status failed = impl_->follow_threads()) return failed;
   if (Status failed = impl_->attach_new_contexts()) return failed;
   impl_->attach_new_trace_events();
-  impl_->catch_up.drained(impl_->flush(sink, kBytesAtOnce), monotonic_ns());
+  impl_->drained(impl_->flush(sink, kBytesAtOnce));
   return std::nullopt;
 }
 
