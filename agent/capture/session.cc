@@ -156,9 +156,7 @@ struct CaptureSession::Impl {
   void deliver(std::span<const std::byte> record, const Sink& sink);
   bool flush(const Sink& sink, size_t bytes = 0);  // false: as KernelPrograms::drain
   // On a polled core the target comes before the evidence.
-  void drained(bool all) {
-    if (!shares_core) catch_up.drained(all, monotonic_ns());
-  }
+  void drained(bool all) { catch_up.drained(all || shares_core, monotonic_ns()); }
   Json coverage() const;
 };
 
