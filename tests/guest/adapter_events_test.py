@@ -11,18 +11,16 @@ import filecmp
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 
+import driver
 import pair
 import judge  # found by pair
 import session  # likewise
 
-FIRE = "/sys/module/mlx5_events/parameters/fire"
 FLOOD = 2000
 WORKLOAD = "pollgap-workload"
-PATIENCE = 300  # seconds: a guest on a busy machine is slow
 COMMAND = ("CREATE_QP(0x500) op_mod(0x7) failed, status bad parameter(0x3), syndrome (0x3f2a51), "
            "err(-22)")
 COMMAND_FIELDS = {"command_str": "CREATE_QP", "opcode": "0x500", "op_mod": "0x7",
@@ -30,27 +28,9 @@ COMMAND_FIELDS = {"command_str": "CREATE_QP", "opcode": "0x500", "op_mod": "0x7"
 FIRMWARE = "0000:3b:00.0 [0x123456789ab] 1 [0x1c] QP 0x4f: retries exceeded"
 
 
-def write(path, text):
-    with open(path, "w", encoding="ascii") as file:
-        file.write(text)
-
-
 def read(path):
     with open(path, encoding="ascii") as file:
         return file.read().strip()
-
-
-def references():
-    """Who uses the module: each of its tracepoints that is attached to."""
-    return int(read("/sys/module/mlx5_events/refcnt"))
-
-
-def wait_until(condition):
-    """Seconds until it holds; the test goes on, and fails by what it finds, where it never does."""
-    began = time.monotonic()
-    while not condition() and time.monotonic() < began + PATIENCE:
-        time.sleep(0.05)
-    return time.monotonic() - began
 
 
 def stopped(pid):
@@ -66,8 +46,8 @@ def stop_and_fire(pid):
         time.sleep(0.001)
     time.sleep(0.01)
     before = time.monotonic_ns()
-    write(FIRE, "cmd")
-    write(FIRE, "fw")
+    driver.fire("cmd")
+    driver.fire("fw")
     after = time.monotonic_ns()
     time.sleep(0.01)
     os.kill(pid, signal.SIGCONT)
@@ -76,12 +56,12 @@ def stop_and_fire(pid):
 
 def interrupt(_):
     before = time.monotonic_ns()
-    write(FIRE, f"irq {pair.POLLED_CPU} 10000")
+    driver.fire(f"irq {pair.POLLED_CPU} 10000")
     return before, time.monotonic_ns()
 
 
 def flood(_):
-    write(FIRE, f"flood {FLOOD}")
+    driver.fire(f"flood {FLOOD}")
 
 
 def gap_around(report, window):
@@ -112,8 +92,8 @@ def check_interrupt(report, window):
     assert verdict["cause"] == "hard_irq", verdict
     detail = verdict["detail"]
     assert (detail["action"], detail["vector"], detail["device"]) == (
-        "mlx5_comp3@pci:0000:3b:00.0", "completion 3", "0000:3b:00.0"), detail
-    assert "completion 3" in verdict["text"], verdict
+        driver.ACTION, driver.VECTOR, driver.DEVICE), detail
+    assert driver.VECTOR in verdict["text"], verdict
 
 
 def check_coverage(report, _):
@@ -133,15 +113,15 @@ def watched(programs, arguments, path):
     # It thinks for long between its polls, and does not run while the agent starts: every poll that
     # is probed takes many microseconds here.
     with session.Child([programs.workload, "--device", "soft", "--think-ns", "100000"]) as workload:
-        workload.wait_for(r"ready pid=\d+", PATIENCE)
+        workload.wait_for(r"ready pid=\d+", driver.PATIENCE_S)
         workload.signal(signal.SIGSTOP)
         agent = programs.start_agent(workload.pid, "--threshold", "5ms", "--output", path("report.json"),
                                      "--capture", path("events.pgc"))
         with agent:
-            _, at = agent.wait_for(r"(?i)\battached\b", PATIENCE)
+            _, at = agent.wait_for(r"(?i)\battached\b", driver.PATIENCE_S)
             workload.signal(signal.SIGCONT)
-            subprocess.run(["insmod", arguments.module], check=True)
-            took = wait_until(lambda: references() >= 2)
+            driver.load(arguments.module)
+            took = driver.wait_until(lambda: driver.references() >= 2)
             print(f"attached in {at:.1f} s; to the module's tracepoints {took:.1f} s after it was "
                   "loaded", flush=True)
             time.sleep(0.5)
@@ -150,18 +130,12 @@ def watched(programs, arguments, path):
                     windows.append(act(workload.pid))
                     time.sleep(0.2)
             stopping = time.monotonic()
-            status = session.stop(agent, PATIENCE)
+            status = session.stop(agent, driver.PATIENCE_S)
             print(f"detached in {time.monotonic() - stopping:.1f} s")
             assert status == 0, agent.text()
         workload.kill()
     with open(path("report.json"), encoding="utf-8") as file:
         return json.load(file), done
-
-
-def unloaded():
-    """The kernel lets go of its tracepoints a moment after the agent's end."""
-    wait_until(lambda: references() == 0)
-    return subprocess.run(["rmmod", "mlx5_events"], check=False).returncode == 0
 
 
 def main():
@@ -192,10 +166,10 @@ def main():
         print(f"FAILED  {WORKLOAD}, a ledger: not exact: {inexact[0].text}")
     replayed = session.Child([programs.pollgap, "replay", path("events.pgc"), "--output",
                               path("replay.json")])
-    if replayed.wait(PATIENCE) != 0 or not filecmp.cmp(path("report.json"), path("replay.json"), shallow=False):
+    if replayed.wait(driver.PATIENCE_S) != 0 or not filecmp.cmp(path("report.json"), path("replay.json"), shallow=False):
         failures += 1
         print(f"FAILED  {WORKLOAD}, its replay: differs: {replayed.text()}")
-    if not unloaded():
+    if not driver.unload():
         failures += 1
         print(f"FAILED  {WORKLOAD}, the module: cannot be unloaded once the agent is gone")
     return 1 if failures else 0

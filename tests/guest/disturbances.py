@@ -6,6 +6,7 @@ import signal
 import time
 
 from pair import POLLED_CPU  # first: it says where the others are
+import driver
 import intervals
 import judge
 
@@ -126,8 +127,17 @@ def quota(pair):
                     waited_ns(pair.client) - waited, throttled_ns() - throttled)
 
 
-DISTURBANCES = {"fifo hog": fifo, "ordinary hog": ordinary, "SIGSTOP": sigstop, "freezer": freezer,
-                "cgroup quota": quota, "peer stopped": peer}
+def interrupt(_):
+    """Its handler spins; the CPU that asks for it waits until it is over."""
+    start = time.monotonic_ns()
+    driver.fire(f"irq {POLLED_CPU} {LENGTH_NS // 1000}")
+    return Injected("hard_irq", {"action": driver.ACTION}, start, time.monotonic_ns(),
+                    LENGTH_NS, LENGTH_NS)
+
+
+# "interrupt" needs the module mlx5_events.
+DISTURBANCES = {"fifo hog": fifo, "ordinary hog": ordinary, "interrupt": interrupt, "SIGSTOP": sigstop,
+                "freezer": freezer, "cgroup quota": quota, "peer stopped": peer}
 
 
 def window_of(injected):

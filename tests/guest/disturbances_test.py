@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """In the guest: an unmodified program, disturbed from outside while pollgap watches its client.
 
-  disturbances_test.py --build DIR [--count N] [--disturb NAME...] [--output DIR]
+  disturbances_test.py --build DIR --module mlx5_events.ko [--count N] [--disturb NAME...]
+                       [--output DIR]
 
 Each disturbance must be in the ledgers with its culprit, for as long as it lasted; the program must
 go on to its end as if nothing had been. Under TCG nothing can be said of the program's speed.
@@ -14,6 +15,7 @@ import statistics
 import sys
 import time
 
+import driver
 import pair as pairs
 from disturbances import CGROUP, DISTURBANCES, describe, error_of, make_cgroup, write
 
@@ -62,6 +64,7 @@ def judge_one(name, occurrences, report):
 
 def main():
     parser = pairs.argument_parser(__doc__)
+    parser.add_argument("--module", required=True, help="mlx5_events.ko: its interrupt disturbs, too")
     parser.add_argument("--count", type=int, default=3)
     parser.add_argument("--disturb", nargs="*", choices=list(DISTURBANCES), default=list(DISTURBANCES))
     parser.add_argument("--iterations", type=int, help="default: enough for the count")
@@ -69,6 +72,7 @@ def main():
     iterations = arguments.iterations or 15_000 + 2_000 * arguments.count * len(arguments.disturb)
     pairs.leave_polled_cpus()
     make_cgroup()
+    driver.load(arguments.module)
     try:
         with pairs.Pair(pairs.PROGRAMS[PROGRAM], iterations, pairs.PEER_CPU,
                         pairs.POLLED_CPU) as pair:
@@ -78,6 +82,8 @@ def main():
     except (pairs.Failure, pairs.session.Timeout) as failure:
         print(f"FAILED  {PROGRAM}, watched: {failure}")
         return 1
+    finally:
+        driver.unload()
     print(f"ok      {PROGRAM}, watched: ends with status 0 and its {iterations} iterations; "
           f"{len(report['gaps'])} gaps, their ledgers exact")
     results = [judge_one(name, occurrences, report) for name, occurrences in injected.items()]
