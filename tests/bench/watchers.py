@@ -84,6 +84,10 @@ def explained_by(injected, events):
     return False
 
 
+class CannotRun(Exception):
+    """A tool that is not pollgap does not run on this machine; the text says why."""
+
+
 class Watcher:
     """A context in which the target is watched. `children`: its processes, by which it is charged."""
     name = ""
@@ -121,6 +125,20 @@ class Watcher:
         child = session.Child(command, cwd=self.directory)
         self.children.append(child)
         return child
+
+    @staticmethod
+    def wait_for(child, pattern):
+        try:
+            child.wait_for(pattern, READY_S)
+        except session.Timeout as error:
+            raise CannotRun(str(error)) from None
+
+    def let_start(self, seconds):
+        """For programs that do not say when they have begun."""
+        time.sleep(seconds)
+        for child in self.children:
+            if not child.running():
+                raise CannotRun(f"{child.command[0]} ended: {child.text()}")
 
 
 class Nothing(Watcher):
@@ -199,8 +217,8 @@ class Bpftrace(Watcher):
         script = BPFTRACE.format(probe=f"{module}:{virtual_address(module, offset):#x}", tid=self.tid,
                                  cpu=self.cpu)
         tracer = self.run("bpftrace", "--unsafe", "-e", script)
-        tracer.wait_for("^ready$", READY_S)
-        time.sleep(1)  # it says so before the last probe is in place
+        self.wait_for(tracer, "^ready$")
+        self.let_start(1)  # it says so before the last probe is in place
 
     def events(self):
         for _, _, text in self.children[0].lines:
@@ -220,9 +238,9 @@ class LibbpfTools(Watcher):
     name, needs = "runqslower, hardirqs, softirqs", ("runqslower", "hardirqs", "softirqs")
 
     def start(self):
-        self.run("runqslower", "-P", "-t", self.tid, "1000").wait_for("^TIME", READY_S)
+        self.wait_for(self.run("runqslower", "-P", "-t", self.tid, "1000"), "^TIME")
         for tool in ("hardirqs", "softirqs"):
-            self.run(tool, "-d", "-T", "1").wait_for("^Tracing", READY_S)
+            self.wait_for(self.run(tool, "-d", "-T", "1"), "^Tracing")
 
     def explains(self, injected, together):
         slower, _, softirqs = self.children
@@ -288,7 +306,7 @@ class Perf(Watcher):
         self.run("perf", "sched", "record", "-k", "CLOCK_MONOTONIC", "-C", str(self.cpu), "-o",
                  self.path("sched.data"))
         self.run("perf", "trace", "-p", str(self.target.pid), "-o", self.path("trace.txt"))
-        time.sleep(3)
+        self.let_start(3)
 
     def explains(self, injected, together):
         if "syscall" in injected.culprits[0]:
@@ -319,7 +337,10 @@ class Tracefs(Watcher):
 
     def start(self):
         self.kill()
-        os.mkdir(self.INSTANCE)
+        try:
+            os.mkdir(self.INSTANCE)
+        except OSError as error:
+            raise CannotRun(f"{error}: is tracefs mounted there?") from None
         self.write("trace_clock", "mono")
         self.write("tracing_cpumask", f"{1 << self.cpu:x}")
         self.write("buffer_size_kb", "65536")
