@@ -140,17 +140,21 @@ DISTURBANCES = {"fifo hog": fifo, "ordinary hog": ordinary, "interrupt": interru
                 "freezer": freezer, "cgroup quota": quota, "peer stopped": peer}
 
 
+MARGIN_NS = LENGTH_NS // 10
+
+
 def window_of(injected):
-    margin = LENGTH_NS // 10
-    return injected.start - margin, injected.end + margin
+    return injected.start - MARGIN_NS, injected.end + MARGIN_NS
 
 
 def error_of(report, injected):
     """By how much of the injected time the ledgers' time of that cause and culprit is wrong. A thread
-    that others keep off its CPU is not stopped before it runs again: their time is left out."""
+    that others keep off its CPU is not stopped before it runs again: their time is left out. No wait
+    is a gap that begins once the peer is stopped; what was sent before may still be outstanding."""
     window = window_of(injected)
     if injected.cause is None:
-        gaps = [judge.span(gap) for gap in report["gaps"]]
+        gaps = [judge.span(gap) for gap in report["gaps"]
+                if gap["start_mono_ns"] > injected.start + MARGIN_NS]
         return intervals.covered((injected.start, injected.end), gaps) / injected.spent
 
     def parts(cause, detail):
