@@ -110,7 +110,7 @@ def main():
     parser = pairs.argument_parser(__doc__)
     parser.add_argument("--count", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--iterations", type=int, default=60_000, help="of a run (default: 60000)")
+    parser.add_argument("--iterations", type=int, default=150_000, help="of a run (default: 150000)")
     arguments = parser.parse_args()
     pairs.leave_polled_cpus()
     try:
