@@ -238,9 +238,9 @@ class LibbpfTools(Watcher):
     name, needs = "runqslower, hardirqs, softirqs", ("runqslower", "hardirqs", "softirqs")
 
     def start(self):
-        self.wait_for(self.run("runqslower", "-P", "-t", self.tid, "1000"), "^TIME")
+        self.wait_for(self.run("stdbuf", "-oL", "runqslower", "-P", "-t", self.tid, "1000"), "^TIME")
         for tool in ("hardirqs", "softirqs"):
-            self.wait_for(self.run(tool, "-d", "-T", "1"), "^Tracing")
+            self.wait_for(self.run("stdbuf", "-oL", tool, "-d", "-T", "1"), "^Tracing")
 
     def explains(self, injected, together):
         slower, _, softirqs = self.children
