@@ -172,16 +172,6 @@ Result<KernelPrograms> KernelPrograms::load(const pg_config& config, bool hyperv
   auto cpus = map_array<pg_cpu>(object.maps.cpus);
   if (!cpus) return cpus.error();
   programs.cpus_ = std::move(*cpus);
-  programs.outlet_ = std::make_unique<Outlet>();
-  const auto deliver = [](void* context, void* data, size_t size) {
-    auto& outlet = *static_cast<Outlet*>(context);
-    outlet.sink(std::span(static_cast<const std::byte*>(data), size));
-    outlet.bytes_left -= std::min(size, outlet.bytes_left);
-    return outlet.bytes_left == 0 ? -1 : 0;
-  };
-  programs.ring_.reset(ring_buffer__new(bpf_map__fd(object.maps.evidence), deliver,
-                                        programs.outlet_.get(), nullptr));
-  if (!programs.ring_) return load_error(-errno);
   if (Status failed = programs.attach_tracepoints()) return *failed;
   return programs;
 }
@@ -195,13 +185,6 @@ Status KernelPrograms::attach_tracepoints() {
     links_.emplace_back(link, bpf_link__destroy);
   }
   return std::nullopt;
-}
-
-bool KernelPrograms::drain(const std::function<void(std::span<const std::byte>)>& sink,
-                           size_t bytes) {
-  *outlet_ = {sink, bytes != 0 ? bytes : bpf_map__max_entries(object_->maps.evidence)};
-  ring_buffer__consume(ring_.get());
-  return outlet_->bytes_left != 0;
 }
 
 uint64_t KernelPrograms::lost_records() const {

@@ -9,9 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -43,9 +41,6 @@ class MappedArray {
   size_t count_ = 0;
 };
 
-struct RingCloser {
-  void operator()(ring_buffer* ring) const { ring_buffer__free(ring); }
-};
 struct ObjectCloser {
   void operator()(pollgap_bpf* object) const;
 };
@@ -73,10 +68,6 @@ class KernelPrograms {
 
   StealReading steal() const { return steal_; }
 
-  // Hands the records in the ring to `sink`, in the order the kernel reserved them: until there are
-  // none, or it has handed on that many bytes, of which the default is all that the ring holds.
-  // Returns false in the second case.
-  bool drain(const std::function<void(std::span<const std::byte>)>& sink, size_t bytes = 0);
   // Since loading.
   uint64_t lost_records() const;
   uint64_t trace_dropped() const;
@@ -93,13 +84,6 @@ class KernelPrograms {
   Status attach_tracepoints();
 
   std::unique_ptr<pollgap_bpf, ObjectCloser> object_;
-  std::unique_ptr<ring_buffer, RingCloser> ring_;
-  // Where the ring's records go, and how many bytes more may in one drain.
-  struct Outlet {
-    std::function<void(std::span<const std::byte>)> sink;
-    size_t bytes_left = 0;
-  };
-  std::unique_ptr<Outlet> outlet_;
   std::vector<std::unique_ptr<bpf_link, int (*)(bpf_link*)>> links_;
   std::vector<std::string> missing_;
   MappedArray<pg_thread_clock> clocks_;

@@ -142,7 +142,8 @@ void write_poll_sums(KernelPrograms& programs, const RecordSink& sink) {
   });
 }
 
-void write_open_gaps(KernelPrograms& programs, const pg_config& config, const RecordSink& sink) {
+void write_open_gaps(KernelPrograms& programs, RecordQueue& records, const pg_config& config,
+                     const RecordSink& sink) {
   const auto& maps = programs.object().maps;
   std::set<uint32_t> told;
   for_each_poll_state(programs, [&](const poll_key& key, const poll_state& poll, uint64_t now) {
@@ -159,7 +160,7 @@ void write_open_gaps(KernelPrograms& programs, const pg_config& config, const Re
     if (told.insert(key.tid).second) {
       if (thread.out_ns != 0) {
         sample_cpu(programs, thread.cpu, true);
-        programs.drain(sink);
+        records.drain(sink);
         write_off_cpu(thread, now, sink);
       }
       if (thread.syscall_ns != 0) write_system_call(thread, now, sink);

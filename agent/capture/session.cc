@@ -18,6 +18,7 @@
 #include "agent/capture/open_gaps.h"
 #include "agent/capture/own_cost.h"
 #include "agent/capture/placement.h"
+#include "agent/capture/record_queue.h"
 #include "agent/capture/silence_sampler.h"
 #include "agent/capture/site_probes.h"
 #include "agent/capture/trace_events.h"
@@ -114,6 +115,7 @@ struct CaptureSession::Impl {
   Sites found;
   CgroupMounts cgroups;
   KernelPrograms programs;
+  std::unique_ptr<RecordQueue> records;
   SiteProbes probes;
   FaultEvents faults;
   TraceEvents trace;
@@ -154,7 +156,7 @@ struct CaptureSession::Impl {
   Status attach_new_contexts();
   void attach_new_trace_events();
   void deliver(std::span<const std::byte> record, const Sink& sink);
-  bool flush(const Sink& sink, size_t bytes = 0);  // false: as KernelPrograms::drain
+  bool flush(const Sink& sink, size_t bytes = SIZE_MAX);  // false: as RecordQueue::drain
   // On a polled core the target comes before the evidence.
   void drained(bool all) { catch_up.drained(all || shares_core, monotonic_ns()); }
   Json coverage() const;
@@ -259,14 +261,14 @@ void CaptureSession::Impl::deliver(std::span<const std::byte> record, const Sink
   names.deliver(record, sink);
 }
 
-// At most that many bytes of the kernel's records; 0: all there are.
+// About that many bytes of the kernel's records, or all there are.
 bool CaptureSession::Impl::flush(const Sink& sink, size_t bytes) {
   tell_losses();
   for (const auto& record : ready)
     if (!record.empty()) sink(record);
   ready.clear();
   tell_verbs(sink);
-  return programs.drain([&](std::span<const std::byte> record) { deliver(record, sink); }, bytes);
+  return records->drain([&](std::span<const std::byte> record) { deliver(record, sink); }, bytes);
 }
 
 Json CaptureSession::Impl::coverage() const {
@@ -329,6 +331,9 @@ Result<std::unique_ptr<CaptureSession>> CaptureSession::open(const AttachOptions
   auto impl = std::make_unique<Impl>(
       options, config, std::move(process), std::move(*sites), std::move(*programs),
       kernel ? std::move(*kernel) : KernelSymbols(), std::move(*user));
+  auto records = RecordQueue::open(impl->programs);
+  if (!records) return records.error();
+  impl->records = std::move(*records);
   if (!kernel) impl->notes.push_back("kernel functions have no names: " + kernel.error().message);
   impl->shares_core = shares_core;
   impl->interrupt_cost_ns = measure_interrupt_cost_ns();
@@ -378,7 +383,7 @@ Status CaptureSession::close(const Sink& sink) {
   (void)impl.follow_threads();  // what remains to be done is not done on a polled core
   impl.flush(sink);
   const auto named = [&](std::span<const std::byte> record) { impl.deliver(record, sink); };
-  write_open_gaps(impl.programs, impl.config, named);
+  write_open_gaps(impl.programs, *impl.records, impl.config, named);
   write_poll_sums(impl.programs, named);
   impl.programs.stop_judging();
   const uint64_t start = monotonic_ns();
