@@ -327,6 +327,7 @@ struct ev_gap {
   __u64 steal_ns;          /* steal clock's advance */
   __u32 error_completions; /* returned in or at the end of it */
   __u32 reserved;
+  __u64 vain_until_ns; /* of a late_completion: when the last poll that found nothing was over */
 };
 
 struct ev_wc_error {

@@ -66,6 +66,7 @@ struct poll_state {
   __u64 first_ns, last_ns;
   __u64 exit_ns; /* when the latest poll returned (or began, without return probes) */
   __u64 exit_steal_ns;
+  __u64 before_ns;    /* exit_ns of the poll before the latest */
   __u64 window_ns;    /* since when polls have found nothing; 0: not yet polled */
   __u64 window_polls; /* polls in that window */
   __u64 polls, empty_polls, completions, error_completions, idle_ns;
@@ -93,6 +94,7 @@ struct quick_polls {
   __u64 cq, cookie;
   __u64 index_address;         /* of the consumer index, in the target */
   __u64 last_ns, steal_ns, wc; /* of the latest */
+  __u64 before_ns;             /* when the one before it was */
   __u64 polls;
   __u32 consumer_index;
   __u32 slot; /* the thread's in thread_clocks */

@@ -153,7 +153,7 @@ static __always_inline struct poll_state *poll_state_of(u32 tid, u64 cq) {
 }
 
 struct gap_facts {
-  u64 start_ns, end_ns, cq, polls, steal_ns;
+  u64 start_ns, end_ns, cq, polls, steal_ns, vain_until_ns;
   u32 kind, flags, start_cpu, completions, outstanding, errors;
 };
 
@@ -175,16 +175,18 @@ static __always_inline void emit_gap(const struct thread_state *thread, u32 site
   record->steal_ns = facts->steal_ns;
   record->error_completions = facts->errors;
   record->reserved = 0;
+  record->vain_until_ns = facts->vain_until_ns;
   submit(record);
 }
 
 /*
  * Ends the window of vain polls at `end_ns`: tells of it when a signaled send was outstanding in
- * its last stretch for the threshold or longer, and adds what it was idle.
+ * its last stretch for the threshold or longer, and adds what it was idle. `vain_until_ns`: when
+ * the last of them was over.
  */
 static __always_inline void end_window(const struct thread_state *thread, struct poll_state *state,
                                        s64 outstanding, u64 outstanding_since, u64 cq_address,
-                                       u64 end_ns, u32 completions, u32 errors) {
+                                       u64 vain_until_ns, u64 end_ns, u32 completions, u32 errors) {
   u64 start = state->window_ns;
   if (!start || end_ns <= start) return;
   if (outstanding > 0) {
@@ -199,7 +201,8 @@ static __always_inline void end_window(const struct thread_state *thread, struct
                                 .start_cpu = state->exit_cpu,
                                 .completions = completions,
                                 .outstanding = outstanding,
-                                .errors = errors};
+                                .errors = errors,
+                                .vain_until_ns = vain_until_ns > since ? vain_until_ns : since};
       emit_gap(thread, state->site, &facts);
     }
     end_ns = since;
@@ -229,8 +232,8 @@ static __always_inline void stall(void *ctx, struct thread_state *thread, struct
                             .outstanding = cq && cq->outstanding > 0 ? cq->outstanding : 0,
                             .errors = errors};
   if (sees_completions(thread, state))
-    end_window(thread, state, cq ? cq->outstanding : 0, cq ? cq->since_ns : 0, cq_address, start, 0,
-               0);
+    end_window(thread, state, cq ? cq->outstanding : 0, cq ? cq->since_ns : 0, cq_address, start,
+               start, 0, 0);
   flush_pending(thread, cpu);
   if (cpu_state) cpu_state->steal_wanted = 1;
   /* Time stolen during a wait beside the gap is not told from such in the gap. */
@@ -248,6 +251,7 @@ static __always_inline void stall(void *ctx, struct thread_state *thread, struct
 static __always_inline void note_exit(struct thread_state *thread, struct poll_state *state,
                                       u64 now, u64 steal) {
   struct pg_thread_clock *clock = clock_of(thread);
+  state->before_ns = state->exit_ns;
   state->exit_ns = now;
   state->last_ns = now;
   state->exit_cpu = bpf_get_smp_processor_id();
@@ -463,8 +467,8 @@ __noinline int take_completions(u32 tid, u64 cq_address) {
     tell_errors(thread, cq_address, state->exit_ns, count, &context.to);
   }
   state->consumer_index = index;
-  end_window(thread, state, outstanding, outstanding_since, cq_address, state->exit_ns, count,
-             context.to.errors);
+  end_window(thread, state, outstanding, outstanding_since, cq_address, state->before_ns,
+             state->exit_ns, count, context.to.errors);
   state->window_ns = state->exit_ns;
   state->window_polls = 0;
   state->completions += count;
@@ -501,6 +505,7 @@ __noinline int end_quick_polls(void) {
   state->polls += here->polls;
   state->window_polls += here->polls;
   state->empty_polls += here->polls;
+  state->before_ns = here->before_ns;
   state->exit_ns = here->last_ns;
   state->last_ns = here->last_ns;
   state->exit_cpu = bpf_get_smp_processor_id();
@@ -533,6 +538,7 @@ static __always_inline bool quick_poll(u64 cq, u64 wc, u64 cookie, u64 steal, u6
   /* Preempted since the first check, another thread may have come here in between. */
   if (*(volatile u64 *)&here->last_ns > now) return true;
   clock->last_poll_ns = now;
+  here->before_ns = here->last_ns;
   here->last_ns = now;
   here->steal_ns = steal;
   here->wc = wc;
@@ -549,6 +555,7 @@ static __always_inline void begin_quick_polls(const struct thread_state *thread,
   here->cookie = cookie;
   here->index_address = cq + layout->consumer_index;
   here->last_ns = state->exit_ns;
+  here->before_ns = state->before_ns;
   here->steal_ns = state->exit_steal_ns;
   here->wc = state->wc;
   here->polls = 0;
@@ -633,6 +640,8 @@ static __noinline void judge_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 st
     if (now - from >= config.threshold_ns)
       stall(ctx, thread, state, bpf_map_lookup_elem(&cqs, &cq), cq, from, now, steal,
             EV_GAP_BETWEEN_POLLS, flags, state->new_completions, state->new_errors);
+    else if (now - from >= config.stack_ns) /* a late completion may take its time */
+      flush_pending(thread, bpf_get_smp_processor_id());
   }
   state->new_completions = 0;
   state->new_errors = 0;
@@ -733,8 +742,8 @@ static __always_inline void poll_return(void *ctx, s32 result, u64 steal) {
       stall(ctx, thread, state, &before, cq_address, entered, now, steal, EV_GAP_IN_POLL, 0,
             completions, errors);
     } else {
-      end_window(thread, state, before.outstanding, before.since_ns, cq_address, now, completions,
-                 errors);
+      end_window(thread, state, before.outstanding, before.since_ns, cq_address, state->exit_ns,
+                 now, completions, errors);
     }
     if (completions) {
       state->window_ns = now;

@@ -55,6 +55,7 @@ struct Correlator::Impl {
   bool take_name(std::span<const std::byte> record);
   bool take_gap(std::span<const std::byte> record);
   bool take_polls(std::span<const std::byte> record);
+  bool take_interrupt(std::span<const std::byte> record);
   void note_time(const ev_header& header);
   bool still_waits(WaitingGap& gap) const;
   void release_gaps(const ev_header& header, std::vector<Gap>& gaps);
@@ -121,6 +122,19 @@ bool Correlator::Impl::take_polls(std::span<const std::byte> record) {
   return true;
 }
 
+bool Correlator::Impl::take_interrupt(std::span<const std::byte> record) {
+  ev_irq irq;
+  if (!read_record(record, irq) || !timeline.accept(record)) {
+    return false;
+  }
+  if (irq.vector < facts.interrupts.size()) {
+    InterruptTotals& totals = facts.interrupts[irq.vector];
+    ++totals.count;
+    totals.by_agent += caused_by_agent(irq, session) ? 1 : 0;
+  }
+  return true;
+}
+
 bool Correlator::Impl::dispatch(const ev_header& header, std::span<const std::byte> record,
                                 std::vector<Gap>& gaps) {
   switch (header.kind) {
@@ -139,6 +153,8 @@ bool Correlator::Impl::dispatch(const ev_header& header, std::span<const std::by
       return take_text(record, facts.coverage_json);
     case EV_POLLS:
       return take_polls(record);
+    case EV_IRQ:
+      return take_interrupt(record);
     case EV_PROCESS: {
       ev_process value;
       return read_record(record, value);

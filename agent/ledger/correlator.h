@@ -3,6 +3,7 @@
 // No clock, no I/O, no globals: the same stream gives the same gaps.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -41,6 +42,12 @@ struct PollTotals {
   std::optional<EventWaits> event_waits;  // nullopt: it never slept in one
 };
 
+// Hard interrupts of one kind on the cores that the target's threads poll on, while they were
+// there.
+struct InterruptTotals {
+  uint64_t count = 0, by_agent = 0;
+};
+
 struct SessionFacts {
   std::string session_json;            // EV_SESSION, "" if the stream had none
   std::string coverage_json;           // EV_COVERAGE, likewise
@@ -51,6 +58,7 @@ struct SessionFacts {
   uint64_t evicted = 0;    // records that no longer fitted into memory or came too late to place
   std::map<std::pair<uint32_t, uint64_t>, PollTotals> polls;  // by (tid, cq)
   std::map<uint32_t, std::string> threads;                    // tid -> comm
+  std::array<InterruptTotals, EV_VECTOR_COUNT> interrupts{};  // by enum ev_vector
 };
 
 class Correlator {

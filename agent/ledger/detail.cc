@@ -22,15 +22,6 @@ std::string policy_name(uint32_t policy) {
   return policy < std::size(kNames) ? kNames[policy] : fmt::format("policy {}", policy);
 }
 
-const char* vector_name(uint32_t vector) {
-  static constexpr const char* kNames[] = {
-      "device",     "local_timer",  "reschedule", "call_function", "call_function_single",
-      "irq_work",   "platform_ipi", "thermal",    "threshold",     "deferred_error",
-      "error_apic", "spurious_apic"};
-  static_assert(std::size(kNames) == EV_VECTOR_COUNT);
-  return vector < std::size(kNames) ? kNames[vector] : "unknown";
-}
-
 std::string softirq_name(uint32_t vector) {
   // include/linux/interrupt.h
   static constexpr const char* kNames[] = {"HI",       "TIMER",   "NET_TX", "NET_RX",  "BLOCK",
@@ -106,7 +97,7 @@ class DetailMaker {
   }
 
   void operator()(const ev_irq* irq) {
-    detail_.kind = vector_name(irq->vector);
+    detail_.kind = interrupt_kind(irq->vector);
     detail_.callback = names_.kernel_function(irq->callback);
     if (irq->sender_tid != 0 || irq->sender_pid != 0) {
       detail_.sender = {irq->sender_tid, irq->sender_pid, printable(irq->sender_comm)};
@@ -125,7 +116,7 @@ class DetailMaker {
       set_interrupt(softirq->after_irq, action_of(*softirq));
     } else if (softirq->after_vector != EV_VECTOR_DEVICE &&
                softirq->after_vector < EV_VECTOR_COUNT) {
-      detail_.action = vector_name(softirq->after_vector);
+      detail_.action = interrupt_kind(softirq->after_vector);
     }
   }
 
@@ -314,6 +305,15 @@ std::string stopped_name(const Detail& detail) {
 }
 
 }  // namespace
+
+const char* interrupt_kind(uint32_t vector) {
+  static constexpr const char* kNames[] = {
+      "device",     "local_timer",  "reschedule", "call_function", "call_function_single",
+      "irq_work",   "platform_ipi", "thermal",    "threshold",     "deferred_error",
+      "error_apic", "spurious_apic"};
+  static_assert(std::size(kNames) == EV_VECTOR_COUNT);
+  return vector < std::size(kNames) ? kNames[vector] : "unknown";
+}
 
 std::vector<Frame> user_stack(const Account& account, uint64_t stack_id) {
   return account.thread() == nullptr

@@ -9,6 +9,9 @@
 
 namespace pollgap {
 
+// What reports call an enum ev_vector: "local_timer".
+const char* interrupt_kind(uint32_t vector);
+
 Detail make_detail(const Account& account, const Origin& origin);
 
 // "stress-ng/812", "irq 36 virtio1-req.0", "softirq HRTIMER", "nanosleep"

@@ -8,9 +8,7 @@ namespace pollgap {
 namespace {
 
 Origin irq_origin(Account& account, const ev_irq& irq) {
-  const uint32_t agent_pid = account.session().agent_pid;
-  const bool by_agent =
-      (irq.flags & EV_IRQ_FROM_AGENT) != 0 || (agent_pid != 0 && irq.sender_pid == agent_pid);
+  const bool by_agent = caused_by_agent(irq, account.session());
   Origin origin{.key = {by_agent ? Cause::agent : Cause::hard_irq}, .source = &irq};
   origin.key.a = (static_cast<uint64_t>(irq.vector) << 32) | static_cast<uint32_t>(irq.irq);
   if (irq.vector == EV_VECTOR_DEVICE) {

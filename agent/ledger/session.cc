@@ -64,4 +64,9 @@ Session parse_session(std::string_view json_text) {
   return session;
 }
 
+bool caused_by_agent(const ev_irq& irq, const Session& session) {
+  return (irq.flags & EV_IRQ_FROM_AGENT) != 0 ||
+         (session.agent_pid != 0 && irq.sender_pid == session.agent_pid);
+}
+
 }  // namespace pollgap

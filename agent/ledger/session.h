@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "bpf/evidence.h"
+
 namespace pollgap {
 
 struct PollSite {
@@ -32,5 +34,8 @@ struct Session {
 };
 
 Session parse_session(std::string_view json);
+
+// Whether the agent caused the interrupt: it ran the agent's sampler, or the agent sent it.
+bool caused_by_agent(const ev_irq& irq, const Session& session);
 
 }  // namespace pollgap

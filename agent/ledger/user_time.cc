@@ -20,6 +20,8 @@ namespace {
 constexpr uint64_t kShortNs = 400'000;
 // A core answers the sampler's interrupt within this if it runs at all.
 constexpr uint64_t kLateAnswerNs = 200'000;
+// From the last poll in vain to the return of the one that found something, if the thread polls.
+constexpr uint64_t kPollIntervalNs = 100'000;
 // Below this the steal clock's advance is the noise of its reading.
 constexpr uint64_t kStealNoiseNs = 20'000;
 
@@ -41,6 +43,17 @@ uint64_t stolen_budget_ns(const Account& account) {
   return steal.known && steal.ns >= kStealNoiseNs ? steal.ns : 0;
 }
 
+// Until when the thread polled in vain, in a late completion: it may have come any time after that,
+// while the thread did something else. The start of other gaps.
+uint64_t vain_until_ns(const Account& account) {
+  const ev_gap& gap = account.gap();
+  if (gap.gap_kind != EV_GAP_LATE_COMPLETION || gap.polls == 0) {
+    return account.start_ns();
+  }
+  const uint64_t until_ns = std::max<uint64_t>(gap.vain_until_ns, account.start_ns());
+  return until_ns + kPollIntervalNs >= account.end_ns() ? account.end_ns() : until_ns;
+}
+
 // What lies between the thread's kernel events (off the CPU, verbs, system calls, faults).
 std::vector<Stretch> find_stretches(const Account& account) {
   std::vector<Claim> events = account.kernel_events();
@@ -49,6 +62,7 @@ std::vector<Stretch> find_stretches(const Account& account) {
       events.push_back({stint.start_ns, stint.end_ns, 0});
     }
   }
+  events.push_back({vain_until_ns(account), vain_until_ns(account), 0});
   std::sort(events.begin(), events.end(), [](const Claim& left, const Claim& right) {
     return left.start_ns != right.start_ns ? left.start_ns < right.start_ns
                                            : left.end_ns < right.end_ns;
@@ -121,8 +135,8 @@ class UserTime {
   std::vector<Claim> unanswered_in(const Stretch& stretch);
   bool proven_without_sample(const Stretch& stretch) const;
   bool absence_is_evidence() const;
-  uint32_t user_origin(const std::vector<Sighting>& sightings, Grade grade);
-  uint32_t unproven_origin(const std::vector<Sighting>& sightings);
+  uint32_t user_origin(const Stretch& stretch, const std::vector<Sighting>& sightings, Grade grade);
+  uint32_t unproven_origin(const Stretch& stretch, const std::vector<Sighting>& sightings);
 
   // The function that a stretch's samples found.
   struct Sampled {
@@ -179,7 +193,7 @@ std::vector<Claim> UserTime::unanswered_in(const Stretch& stretch) {
 
 bool UserTime::proven_without_sample(const Stretch& stretch) const {
   const ev_gap& gap = account_.gap();
-  if (gap.gap_kind == EV_GAP_LATE_COMPLETION && gap.polls > 0) {
+  if (stretch.start_ns < vain_until_ns(account_)) {
     return true;  // it polled all the while
   }
   if (gap.gap_kind == EV_GAP_IN_POLL && gap.error_completions > 0) {
@@ -252,9 +266,10 @@ UserTime::Sampled UserTime::most_sampled(const std::vector<Sighting>& sightings)
 }
 
 // What the user code of a stretch was, named by its samples.
-uint32_t UserTime::user_origin(const std::vector<Sighting>& sightings, Grade grade) {
+uint32_t UserTime::user_origin(const Stretch& stretch, const std::vector<Sighting>& sightings,
+                               Grade grade) {
   Origin origin{.key = {Cause::application}, .source = {}, .grade = grade};
-  if (account_.gap().gap_kind == EV_GAP_LATE_COMPLETION) {
+  if (stretch.start_ns < vain_until_ns(account_)) {
     origin.key.cause = Cause::late_completion;
     return account_.add_origin(origin);
   }
@@ -278,9 +293,9 @@ uint32_t UserTime::user_origin(const std::vector<Sighting>& sightings, Grade gra
   return account_.add_origin(origin);
 }
 
-uint32_t UserTime::unproven_origin(const std::vector<Sighting>& sightings) {
+uint32_t UserTime::unproven_origin(const Stretch& stretch, const std::vector<Sighting>& sightings) {
   if (absence_is_evidence()) {
-    const uint32_t index = user_origin(sightings, Grade::weak);
+    const uint32_t index = user_origin(stretch, sightings, Grade::weak);
     account_.annotate(index, sightings.empty()
                                  ? "no sample fell into it; it did not enter the kernel, and the "
                                    "steal clock did not advance"
@@ -328,7 +343,8 @@ void UserTime::examine(const Stretch& stretch) {
   const bool proven = seen || proven_without_sample(stretch);
   // A sample proves that user code ran, the steal clock that it ran all the time.
   const Grade grade = !seen || absence_is_evidence() ? Grade::exact : Grade::indirect;
-  const uint32_t origin = proven ? user_origin(sightings, grade) : unproven_origin(sightings);
+  const uint32_t origin =
+      proven ? user_origin(stretch, sightings, grade) : unproven_origin(stretch, sightings);
   for (const Claim& part : rest.intervals()) {
     add({part.start_ns, part.end_ns}, proven ? Proof::proven : Proof::unproven, origin);
   }
@@ -357,13 +373,18 @@ void UserTime::take_stolen(Proof proof, uint64_t& budget_ns) {
 // nothing else can lie there.
 void UserTime::accept_rest() {
   uint64_t rest_ns = 0;
+  Stretch rest{account_.end_ns(), account_.start_ns()};
   for (const Piece& piece : pieces_) {
-    rest_ns += piece.proof == Proof::unproven ? piece.part.length_ns() : 0;
+    if (piece.proof == Proof::unproven) {
+      rest_ns += piece.part.length_ns();
+      rest = {std::min(rest.start_ns, piece.part.start_ns),
+              std::max(rest.end_ns, piece.part.end_ns)};
+    }
   }
   if (stolen_.empty() || rest_ns == 0 || rest_ns >= kShortNs || !account_.evidence_complete()) {
     return;
   }
-  const uint32_t origin = user_origin({}, Grade::weak);
+  const uint32_t origin = user_origin(rest, {}, Grade::weak);
   account_.annotate(origin, "what the steal clock left of a stretch without a sample");
   for (Piece& piece : pieces_) {
     if (piece.proof == Proof::unproven) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "agent/ledger/detail.h"
 #include "agent/report/advice.h"
 #include "agent/report/summary_json.h"
 
@@ -103,6 +104,13 @@ Json coverage_of(const SessionFacts& facts, const SessionInfo& session,
   coverage["records"] = facts.records;
   coverage["lost_records"] = std::max(facts.lost, count_in(coverage, "lost_records"));
   coverage["malformed_records"] = facts.malformed;
+  Json interrupts = Json::object();
+  for (uint32_t vector = 0; vector < facts.interrupts.size(); ++vector) {
+    const InterruptTotals& totals = facts.interrupts[vector];
+    if (totals.count == 0) continue;
+    interrupts[interrupt_kind(vector)] = {{"count", totals.count}, {"by_agent", totals.by_agent}};
+  }
+  coverage["interrupts"] = std::move(interrupts);
   coverage["first_mono_ns"] = facts.first_ns;
   coverage["last_mono_ns"] = facts.last_ns;
   coverage["warnings"] = std::move(warnings);

@@ -25,7 +25,9 @@ FAMILY = {
 }
 
 
-FAMILY_OF_CAUSE = {"late_completion": "late"}  # of the others: silence
+
+def family(injected):
+    return "late" if injected.cause == "late_completion" else "silence"
 
 
 def tolerance(duration_ns):
@@ -115,15 +117,26 @@ def ledger_findings(report):
                 yield Finding("ledger", f"segments sum to {at}, not {gap['duration_ns']}", (gap,))
 
 
+def is_others(segment, injected, pid):
+    """Whether that segment is no one's doing that the workload could know of."""
+    cause, detail = segment["cause"], segment["detail"]
+    if cause == "hard_irq":  # a long tick: the hypervisor paused the machine in it
+        return cause != injected.cause and detail.get("kind") == "local_timer"
+    if cause == "blocked":  # by a lock of the soft adapter
+        waker = detail.get("woken_by", {}).get("task", {}).get("comm")
+        return cause != injected.cause and waker == "soft-hca"
+    if cause == "preemption":
+        return detail.get("task", {}).get("pid") != pid
+    return cause in ("stolen", "agent") or cause == "throttled" != injected.cause
+
+
 def others_segments(injected, gaps, pid):
     """What the machine itself took, by the ledger: tasks that have nothing to do with the workload,
     the hypervisor, its limit of real-time tasks. None on a quiet machine."""
     if injected.cause == "preemption":
         return []
     return [part for gap in gaps for segment, part in segments(gap)
-            if segment["cause"] in ("stolen", "agent")
-            or segment["cause"] == "preemption" and segment["detail"].get("task", {}).get("pid") != pid
-            or segment["cause"] == "throttled" != injected.cause]
+            if is_others(segment, injected, pid)]
 
 
 def most_named(gaps, parts):
@@ -144,7 +157,8 @@ def judge_injected(injected, gaps, pid=None, together=()):
     touching = [gap for gap in gaps if gap["tid"] == injected.tid
                 and intervals.overlaps(span(gap), window)]
     meeting = [other for other in together if other is not injected and other.tid == injected.tid
-               and intervals.overlaps(other.span, (window[0] - MARGIN_NS, window[1] + MARGIN_NS))]
+               and intervals.overlaps(other.possibly or other.span,
+                                      (window[0] - MARGIN_NS, window[1] + MARGIN_NS))]
 
     def judged(verdict, error, why=""):
         finding = None
@@ -158,8 +172,10 @@ def judge_injected(injected, gaps, pid=None, together=()):
     if meeting:
         return judged(*verdict_among(injected, meeting, touching, pid))
     if not injected.cause:  # nothing was outstanding: idle, not a gap
-        late = [gap for gap in touching if FAMILY[gap["kind"]] == "late"]
-        return judged("wrong", 0, "idle time is reported as a gap") if late else judged("right", 0)
+        late = [span(gap) for gap in touching if FAMILY[gap["kind"]] == "late"]
+        if intervals.covered(injected.span, late) > allowed:
+            return judged("wrong", 0, "idle time is reported as a gap")
+        return judged("right", 0)
 
     wanted = intervals.length(injected.span)
     silences = [injected.span] if injected.silences is None else injected.silences
@@ -206,7 +222,7 @@ def verdict_among(injected, meeting, gaps, pid):
     pieces = intervals.without(injected.surely or injected.span,
                                [other.possibly or other.span for other in meeting])
     allowed = tolerance(intervals.length(injected.span))
-    late = FAMILY_OF_CAUSE.get(injected.cause, "silence") == "late"
+    late = family(injected) == "late"
     if late or not injected.cause:  # a silence ends the window of vain polls: only what is left counts
         pieces = [piece for piece in pieces if intervals.length(piece) >= REPORTED_FROM_NS]
     if not injected.cause:
@@ -215,7 +231,9 @@ def verdict_among(injected, meeting, gaps, pid):
         return ("wrong", wrongly, "idle time is reported as a gap") if wrongly > allowed else \
             ("right", 0, "")
     alone = sum(map(intervals.length, pieces))
-    silence = intervals.union([injected.span, *(other.span for other in meeting)])
+    silences = intervals.union([injected.span, *(other.span for other in meeting
+                                                 if family(other) == family(injected))])
+    silence = [part for part in silences if intervals.overlaps(part, injected.span)]
     if late and not pieces or too_short(silence, gaps):
         return "short", 0, ""
     if not gaps:

@@ -77,22 +77,28 @@ def surely_and_possibly(record):
         return (facts["took_from_mono_ns"], facts["took_until_mono_ns"]), ()
     loose = facts.get("placed_within_ns", 0)
     start, end = record["start_mono_ns"], record["start_mono_ns"] + record["duration_ns"]
+    if "failed_mono_ns" in facts:  # nothing completes any more until the errors are polled
+        return (), (facts["failed_mono_ns"], end)
     if not loose:
         return (), ()
     return (start + loose, max(start + loose, end - loose)), (start - loose, end + loose)
 
 
-def since_last_completion(injected, gaps):
+def polled_in_vain(injected, gaps):
     """A held completion is missed from the last completion before it on, which is as much earlier as
-    the program takes to poll and post all that it has outstanding: by the workload's own log."""
+    the program takes to poll and post all that it has outstanding, and while the program polls: by
+    the workload's own log."""
     between_completions_ns = 500_000
+    start = injected.start
     for gap in gaps:
         if gap.kind == "late_completion" and gap.tid == injected.tid \
                 and 0 <= injected.start - gap.start < between_completions_ns \
                 and gap.end > injected.start:
-            return dataclasses.replace(injected, start=gap.start,
-                                       spent=injected.spent + injected.start - gap.start)
-    return injected
+            start = gap.start
+            break
+    silent = [gap.span for gap in gaps if gap.kind != "late_completion" and gap.tid == injected.tid]
+    return dataclasses.replace(injected, start=start,
+                               spent=intervals.uncovered((start, injected.end), silent))
 
 
 def read(path):
@@ -119,7 +125,7 @@ def read(path):
                     raise RuntimeError(f"the workload's log lacks {record['dropped_gaps']} gaps")
     for index, injected in enumerate(truth.injected):
         if injected.cause == "late_completion":
-            truth.injected[index] = since_last_completion(injected, truth.gaps)
+            truth.injected[index] = polled_in_vain(injected, truth.gaps)
         elif tasks[injected.number]:
             truth.injected[index] = in_turns(injected, tasks[injected.number], truth.gaps)
     return truth

@@ -106,8 +106,16 @@ class JudgeInjected(unittest.TestCase):
 
     def test_idle(self):
         self.assertEqual(self.verdict(cause=""), "right")
-        self.assertEqual(self.verdict(gap([("late_completion", 5, {})], kind="late_completion"),
-                                      cause=""), "wrong")
+        late = [("late_completion", 5, {})]
+        self.assertEqual(self.verdict(gap(late, kind="late_completion"), cause=""), "wrong")
+        right_before = gap(late, start=94_950_000, kind="late_completion")
+        self.assertEqual(self.verdict(right_before, cause=""), "right")
+
+    def test_a_long_tick_is_the_machines(self):
+        read = {"kind": "syscall", "syscall": "read"}
+        for kind, verdict in ("local_timer", "right"), ("call_function_single", "wrong"):
+            ledger = gap([("self_kernel", 4, read), ("hard_irq", 1, {"kind": kind})])
+            self.assertEqual(self.verdict(ledger, cause="self_kernel", culprits=(read,)), verdict)
 
 
 class InTurns(unittest.TestCase):
@@ -164,6 +172,13 @@ class JudgeTogether(unittest.TestCase):
 
     def test_no_gap(self):
         self.assertEqual(self.verdicts(), ["missed", "missed"])
+
+    def test_one_too_short_beside_one_that_is_not(self):
+        short = injected(milliseconds=1, start=98_700_000)
+        hog = injected()
+        found = gap([("preemption", 5, HOG)])
+        self.assertEqual([judge.judge_injected(one, [found], None, [short, hog]).verdict
+                          for one in (short, hog)], ["short", "right"])
 
     def test_a_silence_ends_the_window_of_a_late_completion(self):
         hog = gap([("preemption", 10, HOG)])

@@ -578,6 +578,7 @@ TEST(LateCompletion, PollsWentOnInVain) {
   ev_gap record = gap_of(EV_GAP_LATE_COMPLETION, 5_ms);
   record.polls = 20'000;
   record.outstanding = 1;
+  record.vain_until_ns = record.header.end_ns - 2'000;
   const Gap gap = only_gap(EvidenceStream()
                                .add(sample_of(0, 2_ms))
                                .add(run_of("hog", 11, 3_ms, 3'500'000))
@@ -592,6 +593,17 @@ TEST(LateCompletion, PollsWentOnInVain) {
   EXPECT_EQ(gap.verdict.text,
             "no completion arrived for 4.50 ms of polling: 20000 polls with 1 signaled send "
             "outstanding; reason undetermined; also preemption 500 us");
+}
+
+TEST(LateCompletion, AfterTheLastPollInVainTheThreadMayHaveMissedIt) {
+  ev_gap record = gap_of(EV_GAP_LATE_COMPLETION, 3_ms);
+  record.polls = 5'000;
+  record.outstanding = 1;
+  record.vain_until_ns = record.header.start_ns + 2'100'000;
+  const Gap gap = only_gap(EvidenceStream().add(syscall_of(39, 2'200'000, 2'900'000)).add(record));
+  EXPECT_EQ(ns_of(gap, Cause::late_completion), 2'100'000u);
+  EXPECT_EQ(ns_of(gap, Cause::self_kernel), 700'000u);
+  EXPECT_EQ(ns_of(gap, Cause::application), 200'000u);
 }
 
 }  // namespace

@@ -222,6 +222,7 @@ class RandomStream {
     gap.start_cpu = some_cpu();
     gap.polls = below(100);
     gap.steal_ns = chance(0.5) ? 0 : below(8'000'000);
+    gap.vain_until_ns = chance(0.5) ? 0 : now_ - below(12'000'000);
     gap.error_completions = static_cast<uint32_t>(below(3));
     maybe_stacks(gap.tid, gap.header.start_ns);
     stream_.add(gap);

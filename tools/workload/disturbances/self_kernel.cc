@@ -38,21 +38,32 @@ class MinorFaults final : public LoopDisturbance {
     return std::nullopt;
   }
   void occur(Poller&, uint64_t until_ticks) override {
+    uint64_t ran_ticks = 0;
     while (read_cycles() < until_ticks) {
+      const uint64_t start = read_cycles();
       madvise(memory_.data(), bytes, MADV_DONTNEED);
-      for (size_t at = 0; at < bytes && read_cycles() < until_ticks; at += page_bytes) {
+      StepTime faults;
+      ran_ticks += faults.step_start() - start;
+      for (size_t at = 0; at < bytes && faults.step_start() < until_ticks; at += page_bytes) {
         const_cast<volatile char*>(memory_.data())[at] = 1;
+        faults.step();
       }
+      ran_ticks += faults.ran_ticks();
     }
+    ran_ticks_.push_back(ran_ticks);
   }
   std::string cause() const override { return "self_kernel"; }
   nlohmann::ordered_json culprit(const Environment&) const override {
     return {{"kind", "page_fault"}, {"fault", "minor"}};
   }
+  nlohmann::ordered_json facts(size_t i) const override {
+    return {{"ran_ns", clock().ns_in(ran_ticks_[i])}};
+  }
 
  private:
   static constexpr size_t bytes = 8U << 20;
   Mapping memory_;
+  std::vector<uint64_t> ran_ticks_;
 };
 
 // Pages of a file, each of which must be read from the disk.
