@@ -117,6 +117,7 @@ struct ev_run {
 #define EV_OFF_OPEN 0x40u         /* it had not come back when the session ended */
 #define EV_OFF_STOPPED 0x80u      /* signal stop (__TASK_STOPPED) */
 #define EV_OFF_TRACED 0x100u      /* ptrace stop (__TASK_TRACED) */
+#define EV_OFF_UNSEEN 0x200u      /* it came back meanwhile, at an instant that was not seen */
 
 struct ev_off_cpu {
   struct ev_header header; /* start: switched out; end: switched in; cpu: where it came back */
@@ -241,7 +242,8 @@ struct ev_sample {
   __u32 mode;   /* enum ev_sample_mode: what it was executing */
   __u32 on_cpu; /* 1: the thread was the running task of the CPU */
   __u64 user_ip;
-  __u64 asked_ns; /* with EV_SAMPLE_SILENCE: when the agent asked; the answer came at start_ns */
+  __u64 asked_ns; /* with EV_SAMPLE_SILENCE: when the agent's IPI left, 0 unknown (Linux
+                     before 6.4); the answer came at start_ns */
 };
 
 enum ev_stack_role {

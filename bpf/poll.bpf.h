@@ -971,9 +971,10 @@ int BPF_PROG(on_process_exec, struct task_struct *task) {
 
 /*
  * The agent's sampler, run on the CPU of a thread that has been silent for long while in user code
- * (BPF_PROG_TEST_RUN with BPF_F_TEST_RUN_ON_CPU: an IPI). Arguments: when the agent asked; and 1 at
- * the end of a session, to tell of the stretch that is running. The kernel stack below the
- * interrupt tells user space whether user code was interrupted.
+ * (BPF_PROG_TEST_RUN with BPF_F_TEST_RUN_ON_CPU: an IPI). Arguments: when the agent was about to
+ * ask (the IPI may have left much later); and 1 at the end of a session, to tell of the stretch
+ * that is running. The kernel stack below the interrupt tells user space whether user code was
+ * interrupted.
  */
 SEC("raw_tp")
 int on_silence(struct bpf_raw_tracepoint_args *ctx) {
@@ -984,7 +985,9 @@ int on_silence(struct bpf_raw_tracepoint_args *ctx) {
   if (!state) return 0;
   state->sampled = 1;
   if (thread) {
-    emit_sample(ctx, thread, cpu, now, EV_SAMPLE_SILENCE, ctx->args[0]);
+    const struct pg_ipi_sender *sent = &state->ipi;
+    bool by_agent = sent->pid == config.agent_pid && sent->at_ns >= ctx->args[0];
+    emit_sample(ctx, thread, cpu, now, EV_SAMPLE_SILENCE, by_agent ? sent->at_ns : 0);
   } else if (state->watched && ctx->args[1]) {
     emit_run(state, bpf_get_current_task_btf(), cpu, now);
   }

@@ -219,15 +219,29 @@ static __always_inline void thread_in(struct thread_state *thread, struct task_s
   }
 }
 
+#define BACK_AT_ONCE_NS 10000
+
 /*
  * The thread runs, but the switch that brought it back went unseen (a kernel may switch from some
- * tasks without a trace). It was off the CPU until the last switch that was seen there, at least;
- * what came after that is left without evidence.
+ * tasks without a trace). It was off the CPU until it was woken, and until the last switch that was
+ * seen there, at least; when after that it came back is not known.
  */
-static __always_inline void back_unseen(struct thread_state *thread) {
+static __noinline void back_unseen(struct thread_state *thread) {
   struct pg_cpu *state = cpu_state_of(thread->out_cpu);
-  if (state && state->slice_ns > thread->out_ns)
-    emit_off_cpu(thread, 0, thread->out_cpu, state->slice_ns);
+  u64 now = bpf_ktime_get_ns();
+  u64 until = thread->wakeup_ns;
+  if (state && state->slice_ns > until) until = state->slice_ns;
+  if (until > thread->out_ns) {
+    emit_off_cpu(thread, 0, thread->out_cpu, until);
+    thread->out_ns = until;
+  }
+  if (now - thread->out_ns >= BACK_AT_ONCE_NS) {
+    thread->out_state = 0;
+    thread->out_flags = EV_OFF_UNSEEN;
+    thread->wakeup_ns = 0;
+    thread->waker.at_ns = 0;
+    emit_off_cpu(thread, 0, thread->out_cpu, now);
+  }
   thread->out_ns = 0;
   set_activity(thread, PG_USER);
 }

@@ -115,6 +115,7 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long number) {
   if (is_probe_call(number)) return 0;
   thread = current_target_thread();
   if (!thread) return 0;
+  if (thread->out_ns) back_unseen(thread);
   thread->syscall_nr = number;
   thread->syscall_ip = BPF_CORE_READ(regs, ip);
   end_quick_polls();
@@ -130,6 +131,7 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long result) {
   if (in_probe_call(regs)) return 0;
   thread = current_target_thread();
   if (!thread || !thread->syscall_ns) return 0;
+  if (thread->out_ns) back_unseen(thread);
   one.start_ns = thread->syscall_ns;
   one.end_ns = bpf_ktime_get_ns();
   one.syscall_nr = thread->syscall_nr;
@@ -164,6 +166,7 @@ int BPF_PROG(on_page_fault_user, unsigned long address, struct pt_regs *regs, un
   struct thread_state *thread = current_target_thread();
   u64 now;
   if (!thread) return 0;
+  if (thread->out_ns) back_unseen(thread);
   now = bpf_ktime_get_ns();
   end_fault(ctx, thread, EV_SELF_FAULT, now, EV_SELF_BOUND);
   thread->fault_address = address;

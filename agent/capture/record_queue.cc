@@ -69,6 +69,7 @@ int RecordQueue::keep(std::span<const std::byte> record) {
 bool RecordQueue::drain(const RecordSink& sink, size_t bytes) {
   std::unique_lock lock(mutex_);
   take();
+  const bool all = bytes >= bytes_;
   size_t left = std::min(bytes, bytes_);
   while (left > 0) {
     const Chunk chunk = std::move(chunks_.front());
@@ -83,7 +84,7 @@ bool RecordQueue::drain(const RecordSink& sink, size_t bytes) {
     }
     lock.lock();
   }
-  return bytes_ == 0;
+  return all;
 }
 
 }  // namespace pollgap

@@ -34,7 +34,7 @@ class RecordQueue {
   RecordQueue& operator=(const RecordQueue&) = delete;
 
   // Hands the records that the kernel has written so far to `sink`, in the order in which it
-  // reserved them: all, or about that many bytes of them. Returns false if more are waiting.
+  // reserved them: about that many bytes of them. Returns false where that is not all.
   // By one thread.
   bool drain(const RecordSink& sink, size_t bytes = SIZE_MAX);
 

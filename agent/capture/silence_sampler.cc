@@ -40,8 +40,9 @@ void SilenceSampler::watch() {
   // A few microseconds in each half threshold: late, they would be worth nothing. Not by a nice
   // value: where the target is in one cgroup or autogroup with the agent, what this thread weighs
   // is taken from the target's share of its own core (kernel/sched/fair.c: calc_group_shares).
-  const sched_param lowest{.sched_priority = 1};
-  sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &lowest);
+  // Above the thread that drains the records, which may be real-time, too (CatchUp).
+  const sched_param low{.sched_priority = 2};
+  sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &low);
   const auto& clocks = programs_.clocks();
   std::vector<Asked> asked(clocks.size());
   const timespec pause{static_cast<time_t>(first_ns_ / 1'000'000'000),

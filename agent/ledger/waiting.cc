@@ -78,7 +78,12 @@ uint32_t waited_for(Account& account, const CpuOccupation& occupation, const Sti
   return account.add_origin(origin);
 }
 
-uint32_t uncovered_origin(Account& account, uint32_t cpu) {
+uint32_t uncovered_origin(Account& account, const Stint& stint) {
+  const uint32_t cpu = stint.cpu;
+  if ((stint.off->flags & EV_OFF_UNSEEN) != 0) {
+    return account.unexplained(
+        fmt::format("the switch that brought the thread back to CPU {} left no trace", cpu));
+  }
   return account.unexplained(
       account.evidence_complete()
           ? fmt::format("no record of what ran on CPU {} while the thread waited for it", cpu)
@@ -99,7 +104,7 @@ void claim_waiting(Account& account) {
       stretch.origin = waited_for(account, occupation, stint, stretch);
       ran.push_back(stretch);
     }
-    waited.push_back({stint.start_ns, stint.end_ns, uncovered_origin(account, stint.cpu)});
+    waited.push_back({stint.start_ns, stint.end_ns, uncovered_origin(account, stint)});
   }
   account.claim(ran);
   account.claim(waited);

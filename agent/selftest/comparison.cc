@@ -26,7 +26,8 @@ uint64_t spent_ns(const Json& record) {
     sum_ns += task.at("ran_ns").get<uint64_t>();
   }
   for (const auto& [name, value] : facts.items()) {
-    if (name == "ran_ns" || (name.starts_with("ibv_") && name.ends_with("_ns"))) {
+    const bool own = name == "ran_ns" || name == "slept_ns" || name == "stopped_ns";
+    if (own || (name.starts_with("ibv_") && name.ends_with("_ns"))) {
       sum_ns += value.get<uint64_t>();
     }
   }

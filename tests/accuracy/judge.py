@@ -27,6 +27,8 @@ FAMILY = {
 
 
 def family(injected):
+    if not injected.cause:
+        return "idle"
     return "late" if injected.cause == "late_completion" else "silence"
 
 
@@ -120,21 +122,22 @@ def ledger_findings(report):
 def is_others(segment, injected, pid):
     """Whether that segment is no one's doing that the workload could know of."""
     cause, detail = segment["cause"], segment["detail"]
+    if cause == injected.cause:
+        return False
     if cause == "hard_irq":  # a long tick: the hypervisor paused the machine in it
-        return cause != injected.cause and detail.get("kind") == "local_timer"
+        return detail.get("kind") == "local_timer"
+    if injected.cause == "preemption":  # the injector knows for how long it had the core
+        return False
     if cause == "blocked":  # by a lock of the soft adapter
-        waker = detail.get("woken_by", {}).get("task", {}).get("comm")
-        return cause != injected.cause and waker == "soft-hca"
+        return detail.get("woken_by", {}).get("task", {}).get("comm") == "soft-hca"
     if cause == "preemption":
         return detail.get("task", {}).get("pid") != pid
-    return cause in ("stolen", "agent") or cause == "throttled" != injected.cause
+    return cause in ("stolen", "agent", "throttled")
 
 
 def others_segments(injected, gaps, pid):
     """What the machine itself took, by the ledger: tasks that have nothing to do with the workload,
     the hypervisor, its limit of real-time tasks. None on a quiet machine."""
-    if injected.cause == "preemption":
-        return []
     return [part for gap in gaps for segment, part in segments(gap)
             if is_others(segment, injected, pid)]
 

@@ -49,7 +49,7 @@ class Truth:
 def spent(record):
     """Nanoseconds of its duration that a disturbance spent in its cause, by its own measure."""
     parts = [value for key, value in record.get("facts", {}).items()
-             if key == "ran_ns" or key.startswith("ibv_") and key.endswith("_ns")]
+             if key in ("ran_ns", "slept_ns", "stopped_ns") or key.startswith("ibv_") and key.endswith("_ns")]
     return min(sum(parts), record["duration_ns"]) if parts else record["duration_ns"]
 
 

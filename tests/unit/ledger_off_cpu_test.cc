@@ -439,6 +439,20 @@ TEST(Blocked, ACoreThatStaysIdleForLongIsNotWakingUp) {
   EXPECT_EQ(ns_of(gap, Cause::unexplained), 3_ms);
 }
 
+TEST(Blocked, BackByASwitchThatLeftNoTrace) {
+  ev_off_cpu sleep = asleep(100'000, 3_ms, 3_ms);
+  ev_off_cpu unseen = preempted(3_ms, 3'500'000);
+  unseen.flags = EV_OFF_UNSEEN;
+  const Gap gap = only_gap(EvidenceStream()
+                               .add(sleep)
+                               .add(unseen)
+                               .add(syscall_of(35, 50'000, 3'500'000))
+                               .add(between(3'600'000)));
+  EXPECT_EQ(ns_of(gap, Cause::blocked), 2'900'000u);
+  EXPECT_EQ(ns_of(gap, Cause::unexplained), 500'000u);
+  EXPECT_EQ(ns_of(gap, Cause::self_kernel), 50'000u);
+}
+
 TEST(OpenGap, StillOffTheCpu) {
   ev_off_cpu off = asleep(100'000, 0, 8_ms);
   off.flags = EV_OFF_OPEN | EV_OFF_IN_SYSCALL;

@@ -24,6 +24,9 @@ class Sleep final : public LoopDisturbance {
   nlohmann::ordered_json culprit(const Environment&) const override {
     return {{"syscall", "clock_nanosleep"}};  // what nanosleep() of glibc calls since 2.31
   }
+  nlohmann::ordered_json facts(size_t) const override {
+    return {{"slept_ns", spec().length_ns}};  // the rest may have gone by on its way back
+  }
 };
 
 // A mutex that the holder takes shortly before the polling thread wants it, and gives back when the

@@ -28,23 +28,33 @@ char state_of(int stat_fd) {
   return name_end == nullptr ? '\0' : name_end[2];
 }
 
+bool has_stopped(int stat_fd) {
+  const char state = state_of(stat_fd);
+  return state == 'T' || state == 0;
+}
+
 // The thread stops only when it, or a thread that was asked before it, has got round to the signal:
-// so it is watched. The length counts from when it has stopped.
+// so it is watched. The length counts from when it is seen to have stopped; the occurrence begins
+// when it was last seen not to have.
 Occurrence stop_for(pid_t pid, pid_t tid, uint64_t length_ns) {
   const std::string path = fmt::format("/proc/{}/task/{}/stat", pid, tid);
   const int stat_fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  uint64_t start = monotonic_ns();
   kill(pid, SIGSTOP);
   // Not a busy wait: who has to get round to it may need this CPU.
-  for (char state = 'R'; state != 'T' && state != 0; state = state_of(stat_fd))
+  for (uint64_t look = start; !has_stopped(stat_fd); look = monotonic_ns()) {
+    start = look;
     usleep(look_every_us);
-  const uint64_t start = monotonic_ns();
-  const timespec until = to_timespec(start + length_ns);
+  }
+  const uint64_t seen = monotonic_ns();
+  const timespec until = to_timespec(seen + length_ns);
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) != 0) {
   }
+  const uint64_t stopped_ns = monotonic_ns() - seen;
   kill(pid, SIGCONT);
   const uint64_t end = monotonic_ns();
   close(stat_fd);
-  return {start, end};
+  return {.start_ns = start, .end_ns = end, .detail = stopped_ns};
 }
 
 class Stop final : public Disturbance {
@@ -83,7 +93,8 @@ class Stop final : public Disturbance {
         {"signal", "SIGSTOP"},
         {"task", {{"comm", stopper_comm}, {"pid", pid}, {"tid", pid}}}};
     for (const Occurrence& occurrence : stopper_.occurrences()) {
-      log_occurrence(environment, log, "stopped", occurrence, culprit);
+      log_occurrence(environment, log, "stopped", occurrence, culprit,
+                     {{"stopped_ns", occurrence.detail}});
     }
   }
 
