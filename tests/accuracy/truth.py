@@ -73,15 +73,25 @@ def in_turns(injected, tasks, gaps):
 def surely_and_possibly(record):
     """When a disturbance surely was, and may have been; () where its span is both."""
     facts = record.get("facts") or {}
-    if "took_from_mono_ns" in facts:
-        return (facts["took_from_mono_ns"], facts["took_until_mono_ns"]), ()
     loose = facts.get("placed_within_ns", 0)
     start, end = record["start_mono_ns"], record["start_mono_ns"] + record["duration_ns"]
+    if "took_from_mono_ns" in facts:
+        return intervals.intersection(
+            (start, end), (facts["took_from_mono_ns"], facts["took_until_mono_ns"])), ()
     if "failed_mono_ns" in facts:  # nothing completes any more until the errors are polled
         return (), (facts["failed_mono_ns"], end)
     if not loose:
         return (), ()
     return (start + loose, max(start + loose, end - loose)), (start - loose, end + loose)
+
+
+def not_only_taken(injected, others):
+    """Whether a throttling that shows by who took the core meanwhile was one: that task takes it also
+    while the thread is stopped or blocked."""
+    off = [other.span for other in others if other.cause in ("stopped", "blocked")
+           and other.tid == injected.tid]
+    return injected.cause != "throttled" or not injected.surely or \
+        intervals.covered(injected.surely, off) <= intervals.length(injected.surely) // 2
 
 
 def polled_in_vain(injected, gaps):
@@ -128,4 +138,6 @@ def read(path):
             truth.injected[index] = polled_in_vain(injected, truth.gaps)
         elif tasks[injected.number]:
             truth.injected[index] = in_turns(injected, tasks[injected.number], truth.gaps)
+    truth.injected = [injected for injected in truth.injected
+                      if not_only_taken(injected, truth.injected)]
     return truth
