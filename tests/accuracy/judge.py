@@ -181,8 +181,10 @@ def judge_injected(injected, gaps, pid=None, together=()):
         return judged("right", 0)
 
     wanted = intervals.length(injected.span)
+    most = intervals.length(injected.possibly) if injected.possibly and family(injected) == "late" \
+        else wanted
     silences = [injected.span] if injected.silences is None else injected.silences
-    if too_short(silences, touching):
+    if wanted <= allowed or too_short(silences, touching):
         return judged("short", 0)
     if not touching:
         return judged("missed", wanted, "no gap covers it")
@@ -195,7 +197,7 @@ def judge_injected(injected, gaps, pid=None, together=()):
                     key=lambda time: abs(time - wanted))
     least = injected.spent - intervals.covered(injected.span,
                                                others_segments(injected, touching, pid))
-    error = max(least - explained, explained - wanted, 0)
+    error = max(least - explained, explained - most, 0)
     if injected.cause != "preemption" and error <= allowed and least <= allowed < wanted:
         return judged("short", 0)  # the machine took almost all of it
     if error > allowed:
@@ -226,6 +228,9 @@ def verdict_among(injected, meeting, gaps, pid):
                                [other.possibly or other.span for other in meeting])
     allowed = tolerance(intervals.length(injected.span))
     late = family(injected) == "late"
+    if late and injected.silences is not None:
+        pieces = [intervals.intersection(piece, part) for piece in pieces for part in injected.silences
+                  if intervals.overlaps(piece, part)]
     if late or not injected.cause:  # a silence ends the window of vain polls: only what is left counts
         pieces = [piece for piece in pieces if intervals.length(piece) >= REPORTED_FROM_NS]
     if not injected.cause:
@@ -247,7 +252,7 @@ def verdict_among(injected, meeting, gaps, pid):
     machine = others_segments(injected, gaps, pid)
     # A polling thread that is off its core injects nothing into itself, and what was not spent in
     # the cause was another's.
-    idle = intervals.length(injected.span) - injected.spent if not injected.surely else 0
+    idle = intervals.length(injected.span) - injected.spent if not injected.surely and not late else 0
     short = sum(intervals.uncovered(piece, explained + machine) for piece in pieces) - idle
     # Where others fall on it, any of them may have the time, but nothing else.
     causes = {injected.cause, *(other.cause for other in meeting)}

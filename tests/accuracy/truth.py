@@ -19,7 +19,7 @@ class Injected:
     spent: int  # of the time from start to end, what the injector itself saw go into the cause
     surely: tuple = ()  # when it surely was, where start and end are not known as well as that
     possibly: tuple = ()  # and when it may have been
-    silences: tuple = None  # its parts in which the thread was silent; None: all of it
+    silences: tuple = None  # its parts in which the thread found nothing; None: all of it
 
     @property
     def span(self):
@@ -99,16 +99,17 @@ def polled_in_vain(injected, gaps):
     the program takes to poll and post all that it has outstanding, and while the program polls: by
     the workload's own log."""
     between_completions_ns = 500_000
-    start = injected.start
+    start, possibly = injected.start, (injected.start - between_completions_ns, injected.end)
     for gap in gaps:
         if gap.kind == "late_completion" and gap.tid == injected.tid \
                 and 0 <= injected.start - gap.start < between_completions_ns \
                 and gap.end > injected.start:
-            start = gap.start
+            start, possibly = gap.start, ()
             break
     silent = [gap.span for gap in gaps if gap.kind != "late_completion" and gap.tid == injected.tid]
-    return dataclasses.replace(injected, start=start,
-                               spent=intervals.uncovered((start, injected.end), silent))
+    polled = tuple(intervals.without((start, injected.end), silent))
+    return dataclasses.replace(injected, start=start, possibly=possibly, silences=polled,
+                               spent=sum(map(intervals.length, polled)))
 
 
 def read(path):
