@@ -245,9 +245,11 @@ UserTime::Place UserTime::place_of(const Sampled& sampled) const {
   return !size_known && in_its_file ? Place::unknown : Place::outside_poll_function;
 }
 
-// The function that most samples found, the first of several.
+// The function that most samples found, the first of several. A stripped poll function's samples
+// have no common name, but they are all in it.
 UserTime::Sampled UserTime::most_sampled(const std::vector<Sighting>& sightings) const {
   std::map<std::string, uint64_t> votes;
+  uint64_t poll_function_votes = 0;
   Sampled most;
   uint64_t most_votes = 0;
   for (const Sighting& sighting : sightings) {
@@ -256,8 +258,10 @@ UserTime::Sampled UserTime::most_sampled(const std::vector<Sighting>& sightings)
     }
     ++most.samples;
     const std::string function = function_of(*sighting.sample);
-    if (++votes[function] > most_votes) {
-      most_votes = votes[function];
+    const bool polls = place_of({sighting.sample, function, 1}) == Place::poll_function;
+    uint64_t& count = polls ? poll_function_votes : votes[function];
+    if (++count > most_votes) {
+      most_votes = count;
       most.sample = sighting.sample;
       most.function = function;
     }

@@ -429,6 +429,18 @@ TEST(PollFunction, WhatItCallsIsPartOfIt) {
   EXPECT_EQ(gap.verdict.cause, Cause::poll_function);
 }
 
+TEST(PollFunction, ItsSamplesAreOfOneFunction) {
+  EvidenceStream stream = EvidenceStream().session();
+  const uint64_t found[] = {0x5000, 0x1010, 0x5000, 0x1020, 0x1030};
+  for (size_t i = 0; i < std::size(found); ++i) {
+    ev_sample sample = sample_of(1, (i + 1) * 500_us);
+    sample.user_ip = found[i];
+    stream.add(sample);
+  }
+  const Gap gap = only_gap(stream.add(between(4_ms, EV_GAP_NO_RETURN)));
+  EXPECT_EQ(gap.verdict.cause, Cause::poll_function);
+}
+
 TEST(PollFunction, WhereItsSizeIsUnknownNothingIsClaimedOfItsFile) {
   const char* session =
       R"({"target":{"sites":[{"name":"x","module":"/lib/p.so","function_address":4096}]}})";
