@@ -18,4 +18,7 @@ void write_poll_sums(KernelPrograms& programs, const RecordSink& sink);
 // or an EV_SELF, that is still open) and the gap so far, an EV_GAP with EV_GAP_OPEN.
 void write_open_gaps(KernelPrograms& programs, const pg_config& config, const RecordSink& sink);
 
+// Likewise what each target thread is in, without a gap.
+void write_open_entries(KernelPrograms& programs, const RecordSink& sink);
+
 }  // namespace pollgap

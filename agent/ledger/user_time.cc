@@ -179,8 +179,8 @@ std::vector<Claim> UserTime::unanswered_in(const Stretch& stretch) {
 
 bool UserTime::proven_without_sample(const Stretch& stretch) const {
   const ev_gap& gap = account_.gap();
-  if (gap.gap_kind == EV_GAP_LATE_COMPLETION && gap.polls > 0) {
-    return true;  // it polled all the while
+  if (account_.surely_late()) {
+    return true;
   }
   if (gap.gap_kind == EV_GAP_IN_POLL && gap.error_completions > 0) {
     return true;  // the poll function had errors to handle, and returned them
