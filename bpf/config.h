@@ -26,7 +26,8 @@ struct pg_config {
   __u32 steal_valid;    /* 1: the steal clock counts here, or nothing can steal */
   __u32 steal_at_ticks; /* 1: the scheduler's copy of the steal clock is read, at ticks and switches
                          */
-  __u32 reserved;
+  __u32 observe;        /* 1: polls are not timed. The agent looks at the CQs, and tells in
+                           pg_thread_clock.last_poll_ns until when no completion waited for the thread */
   __u64 threshold_ns;
   __u64 stack_ns;       /* intervals at least this long get a stack */
   __u64 fault_run_ns;   /* faults closer than this to each other are one run ... */
@@ -61,7 +62,7 @@ struct pg_thread_clock {
   __u32 cpu;
   __u32 activity; /* enum pg_activity */
   __u32 exited;
-  __u64 last_poll_ns; /* entry or return of its latest poll */
+  __u64 last_poll_ns; /* entry or return of its latest poll; by the agent where it observes */
   __u64 reserved[4];  /* a cache line of its own */
 };
 
@@ -90,6 +91,7 @@ struct pg_cpu {
   __u32 steal_wanted; /* a stall has ended here since the last reading of the steal clock */
   __u64 steal_ns;     /* that reading; steal_read_ns: when it was; 0: never */
   __u64 steal_read_ns;
+  __u64 steal_same_ns;   /* the earliest reading that gave the same */
   __u64 rq_clock;        /* the runqueue's clock when the timer interrupt began */
   __u64 trace_window_ns; /* since when trace_records are counted */
   __u32 trace_records;   /* of followed tracepoints that fired here in that window */

@@ -7,7 +7,7 @@
  * (bpf_ktime_get_ns). Identifiers of tasks are those of the initial PID namespace. A record that
  * describes an interval is written once, when the interval ends, so nested intervals come before
  * the one that contains them, and everything that happened to a thread before its gap ended comes
- * before the gap's own record.
+ * before the gap's own record. Gaps that the agent has found (EV_GAP_OBSERVED) obey the last, too.
  *
  * Kinds below EV_FIRST_AGENT_KIND come from BPF. The others are added to the stream by the agent's
  * capture stage (names for addresses, ids and numbers; what the session is), always before the
@@ -118,6 +118,7 @@ struct ev_run {
 #define EV_OFF_STOPPED 0x80u      /* signal stop (__TASK_STOPPED) */
 #define EV_OFF_TRACED 0x100u      /* ptrace stop (__TASK_TRACED) */
 #define EV_OFF_UNSEEN 0x200u      /* it came back meanwhile, at an instant that was not seen */
+#define EV_OFF_WAITS_EVENT 0x400u /* in ibv_get_cq_event */
 
 struct ev_off_cpu {
   struct ev_header header; /* start: switched out; end: switched in; cpu: where it came back */
@@ -280,7 +281,8 @@ struct ev_migrate {
 
 /* Written when the clock has advanced since the last reading, and after each stall. */
 struct ev_steal {
-  struct ev_header header; /* start: the reading before; end: this one */
+  struct ev_header header; /* start: the reading before, or the first that gave the same; end: this
+                              one */
   __u64 steal_ns;          /* stolen between the two */
 };
 
@@ -313,6 +315,8 @@ enum ev_gap_kind {
 #define EV_GAP_WAITED_EVENT \
   0x4u /* a wait for a completion event ended where it begins, or began where it ends */
 #define EV_GAP_STEAL_VALID 0x8u /* steal_ns was read on one and the same CPU at both edges */
+#define EV_GAP_OBSERVED \
+  0x10u /* written by the agent, which looks at the CQ from time to time: polls are not counted */
 
 struct ev_gap {
   struct ev_header header; /* start and end of the gap; cpu: at its end */
@@ -320,15 +324,15 @@ struct ev_gap {
   __u32 pid;
   __u32 gap_kind; /* enum ev_gap_kind */
   __u32 flags;    /* EV_GAP_* */
-  __u64 cq;       /* address of the ibv_cq in the target */
+  __u64 cq;       /* address of the ibv_cq in the target; 0: not of one CQ (stalled) */
   __u32 site;     /* index of the poll site in the session's target.sites */
   __u32 start_cpu;
-  __u64 polls;             /* polls inside the gap (late_completion) */
-  __u32 completions;       /* returned by the poll that ended it */
-  __u32 outstanding;       /* signaled sends of the CQ when it ended, before completions */
-  __u64 steal_ns;          /* steal clock's advance */
-  __u32 error_completions; /* returned in or at the end of it */
-  __u32 reserved;
+  __u64 polls;               /* polls inside the gap (late_completion) */
+  __u32 completions;         /* returned by the poll that ended it */
+  __u32 outstanding;         /* signaled sends of the CQ when it ended, before completions */
+  __u64 steal_ns;            /* steal clock's advance */
+  __u32 error_completions;   /* returned in or at the end of it */
+  __u32 edge_uncertainty_ns; /* either edge may lie so much earlier or later */
   __u64 vain_until_ns; /* of a late_completion: when the last poll that found nothing was over */
 };
 

@@ -174,7 +174,7 @@ static __always_inline void emit_gap(const struct thread_state *thread, u32 site
   record->outstanding = facts->outstanding;
   record->steal_ns = facts->steal_ns;
   record->error_completions = facts->errors;
-  record->reserved = 0;
+  record->edge_uncertainty_ns = 0;
   record->vain_until_ns = facts->vain_until_ns;
   submit(record);
 }
@@ -792,6 +792,21 @@ int BPF_KRETPROBE(on_poll_return_steal, int result) {
   return 0;
 }
 
+/* A poll begins, of a thread and a CQ that the agent wants to know of: it observes them later. */
+SEC("uprobe")
+int BPF_KPROBE(on_poll_seen, u64 cq) {
+  u64 now = bpf_ktime_get_ns();
+  struct thread_state *thread = polling_thread(now);
+  struct poll_state *state;
+  if (!thread) return 0;
+  state = poll_state_of(thread->tid, cq);
+  if (!state) return 0;
+  state->site = (u32)bpf_get_attach_cookie(ctx);
+  state->last_ns = now;
+  state->polls++;
+  return 0;
+}
+
 struct wr_context {
   u64 wr, first_wr_id; /* of the first signaled */
   u32 sends, signaled;
@@ -933,7 +948,7 @@ int BPF_PROG(on_process_exit, struct task_struct *task) {
   key.tid = tid;
   key.cq = thread->last_poll_cq;
   state = bpf_map_lookup_elem(&polls, &key);
-  if (state && state->exit_ns && now - state->exit_ns >= config.threshold_ns &&
+  if (!config.observe && state && state->exit_ns && now - state->exit_ns >= config.threshold_ns &&
       thread->event_enter_ns < state->exit_ns)
     stall(ctx, thread, state, bpf_map_lookup_elem(&cqs, &key.cq), key.cq, state->exit_ns, now, 0,
           EV_GAP_BETWEEN_POLLS, EV_GAP_OPEN, 0, 0);
@@ -991,6 +1006,23 @@ int on_silence(struct bpf_raw_tracepoint_args *ctx) {
   } else if (state->watched && ctx->args[1]) {
     emit_run(state, bpf_get_current_task_btf(), cpu, now);
   }
+  return 0;
+}
+
+/*
+ * Tells of the thread's own kernel work that is still in its list, and asks for the steal clock.
+ * Argument: its tid. Run by the agent on its own CPU (BPF_PROG_TEST_RUN) at the end of a silence;
+ * the thread goes on, so a stretch that it adds right then may be told twice, or be cut short.
+ */
+SEC("raw_tp")
+int on_tell_pending(struct bpf_raw_tracepoint_args *ctx) {
+  u32 tid = ctx->args[0];
+  struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
+  struct pg_cpu *state;
+  if (!thread) return 0;
+  flush_pending(thread, thread->cpu);
+  state = cpu_state_of(thread->cpu);
+  if (state) state->steal_wanted = 1;
   return 0;
 }
 

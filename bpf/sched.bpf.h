@@ -104,11 +104,16 @@ static __always_inline void note_rt_runtime(struct thread_state *thread, struct 
   thread->throttle_cgroup_id = BPF_CORE_READ(group, css.cgroup, kn, id);
 }
 
+static __always_inline bool waits_for_event(const struct thread_state *thread) {
+  return thread->event_enter_ns && !thread->event_return_ns;
+}
+
 static __always_inline u32 off_flags(struct thread_state *thread, struct task_struct *task,
                                      u32 state) {
   u32 flags = 0;
   if (thread->syscall_ns) flags |= EV_OFF_IN_SYSCALL;
   if (thread->fault_ns) flags |= EV_OFF_IN_FAULT;
+  if (waits_for_event(thread)) flags |= EV_OFF_WAITS_EVENT;
   if (state == 0) {
     flags |= EV_OFF_PREEMPTED;
     if (cfs_throttled(task)) {
@@ -133,6 +138,10 @@ static __always_inline void thread_out(void *ctx, struct thread_state *thread, b
                                        struct task_struct *task, u32 cpu, u64 now) {
   u32 state = preempt ? 0 : state_of(task);
   struct pt_regs *regs;
+  regs = (struct pt_regs *)bpf_task_pt_regs(task);
+  thread->out_user_ip = regs ? BPF_CORE_READ(regs, ip) : 0;
+  /* It has gone on since that fault, whose end nothing showed; no poll tells of it here. */
+  if (config.observe && thread->out_user_ip != thread->fault_ip) thread->fault_ns = 0;
   thread->out_ns = now;
   thread->out_cpu = cpu;
   thread->out_state = state;
@@ -141,8 +150,6 @@ static __always_inline void thread_out(void *ctx, struct thread_state *thread, b
   thread->out_policy = BPF_CORE_READ(task, policy);
   thread->wakeup_ns = 0;
   thread->waker.at_ns = 0;
-  regs = (struct pt_regs *)bpf_task_pt_regs(task);
-  thread->out_user_ip = regs ? BPF_CORE_READ(regs, ip) : 0;
   thread->out_stack_frames = 0;
   if (now - thread->last_stack_ns >= 1000000) {
     long bytes = bpf_get_stack(ctx, thread->out_stack, sizeof(thread->out_stack), BPF_F_USER_STACK);
@@ -196,10 +203,6 @@ static __always_inline void emit_off_cpu(struct thread_state *thread, struct tas
   record->quota_ns = thread->quota_ns;
   record->period_ns = thread->period_ns;
   submit(record);
-}
-
-static __always_inline bool waits_for_event(const struct thread_state *thread) {
-  return thread->event_enter_ns && !thread->event_return_ns;
 }
 
 /* A target thread gets the CPU back. */

@@ -3,7 +3,8 @@
  * A target thread's own kernel work: system calls, page faults, control-path verbs, its exit.
  *
  * Short stretches stay in the thread's `pending` list, which its next poll empties unless it was
- * silent for the threshold: nothing leaves the kernel for them while nothing is wrong.
+ * silent for the threshold: nothing leaves the kernel for them while nothing is wrong. Where polls
+ * are not timed, the agent takes what there is at the end of a silence (on_tell_pending).
  */
 #ifndef POLLGAP_SELF_BPF_H
 #define POLLGAP_SELF_BPF_H
@@ -37,7 +38,8 @@ static __always_inline void emit_self(struct thread_state *thread, u32 cpu,
   record->type = one->type;
   record->syscall_nr = one->syscall_nr;
   record->count = one->count;
-  record->sum_ns = one->sum_ns;
+  record->sum_ns = one->end_ns - one->start_ns < one->sum_ns ? one->end_ns - one->start_ns
+                                                             : one->sum_ns; /* read while it grew */
   record->address = one->address;
   record->user_ip = one->user_ip;
   record->flags = one->flags;
@@ -62,6 +64,23 @@ static __always_inline void flush_pending(struct thread_state *thread, u32 cpu) 
   thread->pending_count = 0;
 }
 
+/* Until when no completion waited for the thread, as far as the agent has told. */
+static __always_inline u64 served_until(const struct thread_state *thread) {
+  const struct pg_thread_clock *clock = clock_of(thread);
+  return clock ? *(volatile u64 *)&clock->last_poll_ns : 0;
+}
+
+/* Where polls are not timed: makes room for one more, by forgetting what no gap can need. */
+static __always_inline void make_room(struct thread_state *thread) {
+  u32 count = thread->pending_count;
+  if (count == 0 || count > PG_PENDING) return;
+  if (thread->pending[(count - 1) & (PG_PENDING - 1)].end_ns < served_until(thread)) {
+    thread->pending_count = 0;
+  } else if (count == PG_PENDING) {
+    flush_pending(thread, bpf_get_smp_processor_id());
+  }
+}
+
 /*
  * Adds one stretch. Stretches of a kind that follow each other closer than `run_ns` become one run,
  * the time between them included: that is the kernel's entry and exit, which no tracepoint shows,
@@ -70,8 +89,10 @@ static __always_inline void flush_pending(struct thread_state *thread, u32 cpu) 
  */
 static __always_inline void add_pending(struct thread_state *thread, const struct pending_self *add,
                                         u64 run_ns) {
-  u32 count = thread->pending_count;
   struct pending_self *last;
+  u32 count;
+  if (config.observe) make_room(thread);
+  count = thread->pending_count;
   if (count > PG_PENDING) return;
   if (count) {
     u32 index = (count - 1) & (PG_PENDING - 1);
@@ -168,6 +189,7 @@ int BPF_PROG(on_page_fault_user, unsigned long address, struct pt_regs *regs, un
   if (!thread) return 0;
   if (thread->out_ns) back_unseen(thread);
   now = bpf_ktime_get_ns();
+  if (config.observe && thread->fault_ns < served_until(thread)) thread->fault_ns = 0;
   end_fault(ctx, thread, EV_SELF_FAULT, now, EV_SELF_BOUND);
   thread->fault_address = address;
   thread->fault_ip = BPF_CORE_READ(regs, ip);

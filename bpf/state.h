@@ -145,21 +145,32 @@ static __always_inline struct rq *this_rq(void) {
   return BPF_CORE_READ(bpf_get_current_task_btf(), se.cfs_rq, rq);
 }
 
+static __always_inline void emit_steal(u32 cpu, u64 start_ns, u64 end_ns, u64 steal_ns) {
+  struct ev_steal *record = reserve_record(struct ev_steal, EV_STEAL, cpu, start_ns, end_ns);
+  if (!record) return;
+  record->steal_ns = steal_ns;
+  submit(record);
+}
+
 /* To be called right after the scheduler has looked at the time. */
 static __always_inline void read_steal_clock(struct pg_cpu *state, u32 cpu, u64 now) {
-  u64 steal, before = state->steal_ns, since = state->steal_read_ns;
-  struct ev_steal *record;
+  u64 steal, before = state->steal_ns, since = state->steal_read_ns, same_since;
+  bool wanted = state->steal_wanted;
   if (!config.steal_at_ticks || !bpf_core_field_exists(((struct rq *)0)->prev_steal_time_rq))
     return;
   steal = BPF_CORE_READ(this_rq(), prev_steal_time_rq);
   state->steal_ns = steal;
   state->steal_read_ns = now;
-  if (!since || (steal == before && !state->steal_wanted)) return;
+  same_since = since ? state->steal_same_ns : now;
+  state->steal_same_ns = steal == before && since ? same_since : now;
+  if (!since || (steal == before && !wanted)) return;
   state->steal_wanted = 0;
-  record = reserve_record(struct ev_steal, EV_STEAL, cpu, since, now);
-  if (!record) return;
-  record->steal_ns = steal - before;
-  submit(record);
+  if (steal == before) {
+    emit_steal(cpu, same_since, now, 0);
+  } else {
+    if (wanted && same_since < since) emit_steal(cpu, same_since, since, 0);
+    emit_steal(cpu, since, now, steal - before);
+  }
 }
 
 static __always_inline void watch(struct pg_cpu *state, u32 cpu, u64 now) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -26,9 +27,23 @@ struct CqLayout {
 // Every layout of mlx5's CQs that is known (providers/mlx5/mlx5.h: struct mlx5_cq).
 std::span<const CqLayout> mlx5_cq_layouts();
 
-// Whether the CQ's memory has what such a layout says: an entry size that there is, a mapped ring
+// What of a CQ stays as it is until the CQ is resized or destroyed.
+struct CqRing {
+  uint64_t cq = 0;        // the ibv_cq
+  uint64_t context = 0;   // its first word
+  uint64_t buffer = 0;    // the object that describes the ring
+  uint64_t ring = 0;      // the first entry
+  uint64_t doorbell = 0;  // the doorbell record
+  uint32_t entries = 0;   // a power of two
+  uint32_t entry_bytes = 0;
+};
+
+// The CQ's ring, if its memory has what the layout says: an entry size that there is, a mapped ring
 // of as many entries as the CQ has, and a doorbell record with the low 24 bits of the consumer
 // index.
+std::optional<CqRing> find_cq_ring(MemoryReader& memory, const MemoryMap& map, const CqInfo& cq,
+                                   const CqLayout& layout);
+// Whether there is one.
 bool has_layout(MemoryReader& memory, const MemoryMap& map, const CqInfo& cq,
                 const CqLayout& layout);
 

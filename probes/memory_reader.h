@@ -18,6 +18,13 @@ struct AddressRange {
   uint64_t end = 0;
 };
 
+// Where to copy memory from, and to; `complete`: all of it was copied by the latest reading.
+struct MemoryPiece {
+  uint64_t address = 0;
+  std::span<std::byte> out;
+  bool complete = false;
+};
+
 class MemoryReader {
  public:
   MemoryReader() = default;
@@ -28,6 +35,12 @@ class MemoryReader {
   // Copies memory from `address` on into `out`. Returns how many bytes were copied: fewer than
   // asked for where the memory ends or cannot be read.
   virtual size_t read(uint64_t address, std::span<std::byte> out) = 0;
+
+  // Reads each piece, as nearly at once and in that order as can be.
+  virtual void read_pieces(std::span<MemoryPiece> pieces) {
+    for (MemoryPiece& piece : pieces)
+      piece.complete = read(piece.address, piece.out) == piece.out.size();
+  }
 
   // The parts of the range worth reading, in order: reading a page that the target never touched,
   // or that was swapped out, would change the target.

@@ -40,6 +40,28 @@ size_t TargetMemory::read(uint64_t address, std::span<std::byte> out) {
   return done;
 }
 
+void TargetMemory::read_pieces(std::span<MemoryPiece> pieces) {
+  std::array<iovec, 1024> local;  // UIO_MAXIOV
+  std::array<iovec, 1024> remote;
+  while (!pieces.empty()) {
+    const size_t count = std::min(pieces.size(), local.size());
+    for (size_t i = 0; i < count; ++i) {
+      local[i] = {pieces[i].out.data(), pieces[i].out.size()};
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process
+      remote[i] = {reinterpret_cast<void*>(pieces[i].address), pieces[i].out.size()};
+      pieces[i].complete = false;
+    }
+    ssize_t copied = process_vm_readv(pid_, local.data(), count, remote.data(), count, 0);
+    size_t done = 0;
+    while (done < count && copied >= static_cast<ssize_t>(pieces[done].out.size())) {
+      copied -= static_cast<ssize_t>(pieces[done].out.size());
+      pieces[done++].complete = true;
+    }
+    // The kernel has stopped at the first piece that it could not read: go on after it.
+    pieces = pieces.subspan(std::min(done + (done < count ? 1 : 0), pieces.size()));
+  }
+}
+
 std::vector<AddressRange> TargetMemory::resident(AddressRange range) {
   if (!pagemap_ || range.end <= range.start) return {range};
   constexpr uint64_t present = uint64_t{1} << 63;

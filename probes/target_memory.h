@@ -14,6 +14,8 @@ class TargetMemory : public MemoryReader {
   explicit TargetMemory(pid_t pid);
 
   size_t read(uint64_t address, std::span<std::byte> out) override;
+  // One system call for 1024 pieces, and one more for each that cannot be read.
+  void read_pieces(std::span<MemoryPiece> pieces) override;
   // The pages present in memory, as /proc/PID/pagemap tells
   // (Documentation/admin-guide/mm/pagemap.rst); the whole range where it does not.
   std::vector<AddressRange> resident(AddressRange range) override;

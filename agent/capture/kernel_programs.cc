@@ -68,9 +68,9 @@ bool has_member(const btf& types, const char* structure, std::string_view member
   return false;
 }
 
-StealReading steal_reading(const btf& types, bool hypervisor_reports_steal) {
+StealReading steal_reading(const btf& types, bool hypervisor_reports_steal, bool polls_timed) {
   if (!hypervisor_reports_steal) return StealReading::none;
-  if (kernel_lists("steal_time")) return StealReading::at_polls;
+  if (polls_timed && kernel_lists("steal_time")) return StealReading::at_polls;
   const bool at_ticks =
       has_member(types, "rq", "prev_steal_time_rq") && has_member(types, "cfs_rq", "rq");
   return at_ticks ? StealReading::at_ticks : StealReading::none;
@@ -97,7 +97,8 @@ Error load_error(int error) {
 template <typename T>
 Result<MappedArray<T>> map_array(const bpf_map* map) {
   const size_t count = bpf_map__max_entries(map);
-  void* memory = mmap(nullptr, count * sizeof(T), PROT_READ, MAP_SHARED, bpf_map__fd(map), 0);
+  void* memory =
+      mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
   if (memory == MAP_FAILED) {
     return Error{ExitCode::kernel_lacks, std::string("cannot map the BPF array ") +
                                              bpf_map__name(map) + ": " + std::strerror(errno)};
@@ -136,7 +137,7 @@ Result<KernelPrograms> KernelPrograms::load(const pg_config& config, bool hyperv
   if (!programs.object_) return load_error(-errno);
   pollgap_bpf& object = *programs.object_;
   pg_config settings = config;
-  programs.steal_ = steal_reading(*types, hypervisor_reports_steal);
+  programs.steal_ = steal_reading(*types, hypervisor_reports_steal, config.observe == 0);
   const bool at_polls = programs.steal_ == StealReading::at_polls;
   if (at_polls) settings.steal_valid = 1;
   settings.steal_at_ticks = programs.steal_ == StealReading::at_ticks ? 1 : 0;
@@ -144,8 +145,15 @@ Result<KernelPrograms> KernelPrograms::load(const pg_config& config, bool hyperv
               &settings, sizeof(settings));
   object.rodata->possible_cpus = static_cast<uint32_t>(libbpf_num_possible_cpus());
   programs.multi_uprobes_ = kernel_has_multi_uprobes();
+  const bool observe = config.observe != 0;
+  bpf_program__set_autoload(object.progs.on_poll_seen, observe);
+  bpf_program__set_autoload(object.progs.on_tell_pending, observe);
+  bpf_program__set_autoload(object.progs.on_poll_enter, !observe);
+  bpf_program__set_autoload(object.progs.on_poll_return, !observe);
   bpf_program__set_autoload(object.progs.on_poll_enter_steal, at_polls);
   bpf_program__set_autoload(object.progs.on_poll_return_steal, at_polls);
+  bpf_program__set_autoload(object.progs.on_post_enter, !observe);
+  bpf_program__set_autoload(object.progs.on_post_return, !observe);
   bpf_program* program = nullptr;
   bpf_object__for_each_program(program, object.obj) {
     const std::string_view section = bpf_program__section_name(program);
@@ -211,6 +219,17 @@ void KernelPrograms::set_cq_layout(uint32_t site, const CqLayout& layout) {
 
 uint32_t KernelPrograms::contexts_opened() const {
   return const_cast<const volatile __u32&>(object_->bss->contexts_opened);
+}
+
+void KernelPrograms::tell_served(size_t slot, uint64_t until_ns) const {
+  auto& clock = const_cast<volatile pg_thread_clock&>(clocks_[slot]);
+  clock.last_poll_ns = until_ns;
+}
+
+void KernelPrograms::tell_pending(uint32_t tid) {
+  uint64_t argument = tid;
+  LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = &argument, .ctx_size_in = sizeof(argument));
+  bpf_prog_test_run_opts(bpf_program__fd(object_->progs.on_tell_pending), &options);
 }
 
 void KernelPrograms::stop_judging() { const_cast<volatile __u32&>(object_->bss->detaching) = 1; }

@@ -73,6 +73,11 @@ class KernelPrograms {
   uint64_t trace_dropped() const;
   uint32_t threads_refused() const;
   uint32_t contexts_opened() const;
+  // Until then no completion has waited for the thread whose clock that is: by the agent, where it
+  // observes. Any thread may call it.
+  void tell_served(size_t slot, uint64_t until_ns) const;
+  // Writes the records of a thread's own kernel work that are held back in the kernel.
+  void tell_pending(uint32_t tid);
   // From now on no poll is judged: its probes are about to go, one after the other.
   void stop_judging();
 

@@ -6,9 +6,9 @@
 #include <set>
 #include <vector>
 
+#include "agent/capture/map_entries.h"
 #include "agent/capture/silence_sampler.h"
 #include "pollgap_bpf.skel.h"
-#include "probes/monotonic_clock.h"
 
 // The maps' types, as the BPF object describes them to its skeleton's user.
 #include "bpf/map_types.h"
@@ -24,22 +24,6 @@ std::span<const std::byte> bytes_of(const T& record) {
 template <typename T>
 ev_header header_of(ev_kind kind, uint32_t cpu, uint64_t start_ns, uint64_t end_ns) {
   return {static_cast<uint16_t>(kind), static_cast<uint16_t>(sizeof(T)), cpu, start_ns, end_ns};
-}
-
-// Calls visit(key, value, now): the value was read at or after `now`.
-template <typename Key, typename Value, typename Visit>
-void for_each_entry(const bpf_map* map, const Visit& visit) {
-  const int fd = bpf_map__fd(map);
-  Key key{};
-  Key next{};
-  void* previous = nullptr;
-  while (bpf_map_get_next_key(fd, previous, &next) == 0) {
-    Value value{};
-    key = next;
-    previous = &key;
-    const uint64_t now = monotonic_ns();
-    if (bpf_map_lookup_elem(fd, &key, &value) == 0) visit(key, value, now);
-  }
 }
 
 // The polls of each thread and CQ, those included that only the CPU they were made on knows of.
@@ -101,6 +85,17 @@ void write_system_call(const thread_state& thread, uint64_t now, const RecordSin
   sink(bytes_of(record));
 }
 
+// What the thread is in since when, if that has not ended.
+void write_open_entries(KernelPrograms& programs, RecordQueue& records, const thread_state& thread,
+                        uint64_t now, const RecordSink& sink) {
+  if (thread.out_ns != 0) {
+    sample_cpu(programs, thread.cpu, true);
+    records.drain(sink);
+    write_off_cpu(thread, now, sink);
+  }
+  if (thread.syscall_ns != 0) write_system_call(thread, now, sink);
+}
+
 void write_gap(const thread_state& thread, const poll_key& key, const poll_state& poll,
                uint64_t now, const RecordSink& sink) {
   ev_gap record{};
@@ -157,16 +152,16 @@ void write_open_gaps(KernelPrograms& programs, RecordQueue& records, const pg_co
     const uint64_t silent_since =
         thread.poll_enter_ns > poll.exit_ns ? thread.poll_enter_ns : poll.exit_ns;
     if (waits_for_event || poll.exit_ns == 0 || now < silent_since + config.threshold_ns) return;
-    if (told.insert(key.tid).second) {
-      if (thread.out_ns != 0) {
-        sample_cpu(programs, thread.cpu, true);
-        records.drain(sink);
-        write_off_cpu(thread, now, sink);
-      }
-      if (thread.syscall_ns != 0) write_system_call(thread, now, sink);
-    }
+    if (told.insert(key.tid).second) write_open_entries(programs, records, thread, now, sink);
     write_gap(thread, key, poll, now, sink);
   });
+}
+
+void write_open_entries(KernelPrograms& programs, RecordQueue& records, const RecordSink& sink) {
+  for_each_entry<uint32_t, thread_state>(programs.object().maps.threads,
+                                         [&](uint32_t, const thread_state& thread, uint64_t now) {
+                                           write_open_entries(programs, records, thread, now, sink);
+                                         });
 }
 
 }  // namespace pollgap

@@ -15,4 +15,7 @@ void write_poll_sums(KernelPrograms& programs, const RecordSink& sink);
 void write_open_gaps(KernelPrograms& programs, RecordQueue& records, const pg_config& config,
                      const RecordSink& sink);
 
+// Likewise what each target thread is in, without a gap.
+void write_open_entries(KernelPrograms& programs, RecordQueue& records, const RecordSink& sink);
+
 }  // namespace pollgap

@@ -15,6 +15,7 @@
 #include "agent/capture/host_facts.h"
 #include "agent/capture/kernel_programs.h"
 #include "agent/capture/names.h"
+#include "agent/capture/observation.h"
 #include "agent/capture/open_gaps.h"
 #include "agent/capture/own_cost.h"
 #include "agent/capture/placement.h"
@@ -41,6 +42,9 @@ constexpr size_t kBytesAtOnce = 1 << 20;
 constexpr int kBehindMs = 1;
 // How often the agent looks for tracepoints of modules that were loaded meanwhile.
 constexpr uint64_t kTraceSearchNs = 1'000'000'000;
+// How often, at most, it looks for new contexts and queues where each new QP makes it do so.
+constexpr uint64_t kQueueSearchNs = 1'000'000'000;
+constexpr uint64_t kSecondNs = 1'000'000'000;
 
 std::string hex(uint64_t value) {
   char text[24];
@@ -74,12 +78,21 @@ Json target_json(const Process& process, const std::vector<ContextInfo>& context
   return target;
 }
 
+bool observes(const AttachOptions& options) { return options.timing == "observe"; }
+
 const char* timing_name(const AttachOptions& options) {
+  if (observes(options)) return "observe";
   return options.timing == "entry" ? "entry" : "uprobe";
+}
+
+PollProbes poll_probes(const AttachOptions& options) {
+  if (observes(options)) return PollProbes::bursts;
+  return options.timing == "entry" ? PollProbes::entries : PollProbes::returns;
 }
 
 Json options_json(const AttachOptions& options) {
   Json json{{"threshold_ns", options.threshold_ns}, {"timing", timing_name(options)}};
+  if (observes(options)) json["observe_hz"] = options.observe_hz;
   if (options.duration_ns != 0) json["duration_ns"] = options.duration_ns;
   if (!options.tids.empty()) json["tids"] = options.tids;
   if (!options.poll_sites.empty()) json["poll_sites"] = options.poll_sites;
@@ -120,6 +133,7 @@ struct CaptureSession::Impl {
   FaultEvents faults;
   TraceEvents trace;
   Names names;
+  std::optional<Observation> observation;  // with timing observe
   std::optional<SilenceSampler> sampler;
   CatchUp catch_up;
   std::vector<std::vector<std::byte>> ready;  // the agent's own records, delivered next
@@ -128,6 +142,7 @@ struct CaptureSession::Impl {
   uint64_t lost_told = 0;
   uint64_t lost_since_ns = 0;
   uint64_t trace_searched_ns = 0;
+  uint64_t queues_searched_ns = 0;
   uint32_t contexts_seen = 0;
   size_t verbs_named = 0;
   size_t threads_followed = 0;
@@ -143,7 +158,7 @@ struct CaptureSession::Impl {
         process(std::move(target)),
         found(std::move(sites)),
         programs(std::move(loaded)),
-        probes(programs, process->pid(), options.timing == "entry"),
+        probes(programs, process->pid(), poll_probes(options)),
         faults(programs.object().progs.on_fault_minor, programs.object().progs.on_fault_major),
         trace(programs.object().progs.on_trace_event, options.trace_events),
         names(*process, cgroups, std::move(kernel), std::move(user)) {}
@@ -153,6 +168,8 @@ struct CaptureSession::Impl {
   void tell_verbs(const Sink& sink);
   void tell_losses();
   Status follow_threads();
+  Status begin_observation();
+  void end_observation(const Sink& sink);
   Status attach_new_contexts();
   void attach_new_trace_events();
   void deliver(std::span<const std::byte> record, const Sink& sink);
@@ -215,14 +232,54 @@ Status CaptureSession::Impl::follow_threads() {
   if (threads_followed > before || (cpus != polled_cpus && !cpus.empty())) {
     shares_core = !keep_off(cpus);
     polled_cpus = std::move(cpus);
+    if (observation) observation->pause(shares_core);
   }
   return std::nullopt;
+}
+
+// Which CQs can be observed, and who polls them. Not from a core that they poll on.
+Status CaptureSession::Impl::begin_observation() {
+  const std::string who = "process " + std::to_string(process->pid());
+  observation.emplace(programs, probes, *process,
+                      ObservedGapOptions{.pid = config.target_pid,
+                                         .threshold_ns = options.threshold_ns,
+                                         .period_ns = kSecondNs / options.observe_hz,
+                                         .kernel_entry_ns = interrupt_cost_ns,
+                                         .nothing_steals = config.steal_valid != 0});
+  if (Status failed = observation->update(found.contexts)) return failed;
+  if (Status failed = follow_threads()) return failed;
+  if (shares_core) {
+    return Error{ExitCode::other, "timing observe needs a core that " + who +
+                                      " does not poll on: let pollgap run on another one, or use "
+                                      "--timing entry"};
+  }
+  if (observation->observed() == 0 && !observation->refused().empty()) {
+    return Error{ExitCode::no_poll_function, "no CQ of " + who + " can be observed (" +
+                                                 observation->refused().front().reason +
+                                                 "): use --timing uprobe"};
+  }
+  return std::nullopt;
+}
+
+void CaptureSession::Impl::end_observation(const Sink& sink) {
+  const auto take = [&](std::span<const std::byte> record) {
+    observation->accept(record);
+    deliver(record, sink);
+  };
+  const auto named = [&](std::span<const std::byte> record) { deliver(record, sink); };
+  observation->finish();
+  write_open_entries(programs, *records, take);
+  records->drain(take);
+  observation->tell(named);
+  observation->write_sums(named);
 }
 
 // The target has opened another context or made another CQ: its poll function may be new.
 Status CaptureSession::Impl::attach_new_contexts() {
   const uint32_t opened = programs.contexts_opened();
   if (opened == contexts_seen) return std::nullopt;
+  if (observation && monotonic_ns() < queues_searched_ns + kQueueSearchNs) return std::nullopt;
+  queues_searched_ns = monotonic_ns();
   contexts_seen = opened;
   DiscoveryOptions discovery;
   discovery.poll_sites = options.poll_sites;
@@ -231,8 +288,11 @@ Status CaptureSession::Impl::attach_new_contexts() {
   found = std::move(*again);
   const uint64_t start = monotonic_ns();
   const size_t before = probes.count();
+  const size_t sites_before = probes.poll_sites().size();
   if (Status failed = probes.attach(found.sites)) return failed;
-  if (probes.count() == before) return std::nullopt;
+  if (observation)
+    if (Status failed = observation->update(found.contexts)) return failed;
+  if (probes.count() == before && probes.poll_sites().size() == sites_before) return std::nullopt;
   tell_session();
   tell_agent_window(EV_AGENT_LATE_SITE, start);
   return std::nullopt;
@@ -268,7 +328,17 @@ bool CaptureSession::Impl::flush(const Sink& sink, size_t bytes) {
     if (!record.empty()) sink(record);
   ready.clear();
   tell_verbs(sink);
-  return records->drain([&](std::span<const std::byte> record) { deliver(record, sink); }, bytes);
+  const auto named = [&](std::span<const std::byte> record) { deliver(record, sink); };
+  if (!observation) return records->drain(named, bytes);
+  observation->prepare();
+  const bool all = records->drain(
+      [&](std::span<const std::byte> record) {
+        observation->accept(record);
+        deliver(record, sink);
+      },
+      bytes);
+  if (all) observation->tell(named);
+  return all;
 }
 
 Json CaptureSession::Impl::coverage() const {
@@ -284,6 +354,10 @@ Json CaptureSession::Impl::coverage() const {
             {"shares_polled_core", shares_core}};
   json["trace_events_dropped"] = programs.trace_dropped();
   std::vector<std::string> told = notes;
+  if (observation) {
+    json["observe"] = observation->coverage();
+    for (const std::string& note : observation->notes()) told.push_back(note);
+  }
   trace.tell(json, told);
   if (catch_up.was_raised())
     told.push_back(
@@ -318,6 +392,7 @@ Result<std::unique_ptr<CaptureSession>> CaptureSession::open(const AttachOptions
   config.target_pid = static_cast<uint32_t>(options.pid);
   config.agent_pid = static_cast<uint32_t>(getpid());
   config.tids_given = options.tids.empty() ? 0 : 1;
+  config.observe = observes(options) ? 1 : 0;
   const StealClock steal = steal_clock();
   config.steal_valid = steal == StealClock::none_needed ? 1 : 0;
   config.threshold_ns = options.threshold_ns;
@@ -344,6 +419,10 @@ Result<std::unique_ptr<CaptureSession>> CaptureSession::open(const AttachOptions
                                              " exited while pollgap attached to it"};
     return *failed;
   }
+  if (observes(options)) {
+    impl->contexts_seen = impl->programs.contexts_opened();
+    if (Status failed = impl->begin_observation()) return *failed;
+  }
   impl->trace.attach_new();
   impl->trace_searched_ns = monotonic_ns();
   impl->tell_session();
@@ -360,6 +439,8 @@ Status CaptureSession::drain(int timeout_ms, const Sink& sink) {
   poll(&end, 1, all ? timeout_ms : kBehindMs);
   if (Status failed = impl_->follow_threads()) return failed;
   if (Status failed = impl_->attach_new_contexts()) return failed;
+  if (impl_->observation)
+    if (Status failed = impl_->observation->maintain()) return failed;
   impl_->attach_new_trace_events();
   impl_->drained(impl_->flush(sink, kBytesAtOnce));
   return std::nullopt;
@@ -382,9 +463,13 @@ Status CaptureSession::close(const Sink& sink) {
   impl.sampler.reset();
   (void)impl.follow_threads();  // what remains to be done is not done on a polled core
   impl.flush(sink);
-  const auto named = [&](std::span<const std::byte> record) { impl.deliver(record, sink); };
-  write_open_gaps(impl.programs, *impl.records, impl.config, named);
-  write_poll_sums(impl.programs, named);
+  if (impl.observation) {
+    impl.end_observation(sink);
+  } else {
+    const auto named = [&](std::span<const std::byte> record) { impl.deliver(record, sink); };
+    write_open_gaps(impl.programs, *impl.records, impl.config, named);
+    write_poll_sums(impl.programs, named);
+  }
   impl.programs.stop_judging();
   const uint64_t start = monotonic_ns();
   impl.probes.detach();

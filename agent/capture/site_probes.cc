@@ -21,13 +21,32 @@ UprobePlace first_instruction(const Site& site, uint64_t cookie) {
 
 }  // namespace
 
-SiteProbes::SiteProbes(KernelPrograms& programs, pid_t pid, bool read_cqs)
-    : programs_(programs), read_cqs_(read_cqs), links_(pid, programs.multi_uprobes()) {}
+SiteProbes::SiteProbes(KernelPrograms& programs, pid_t pid, PollProbes poll_probes)
+    : programs_(programs),
+      poll_probes_(poll_probes),
+      links_(pid, programs.multi_uprobes()),
+      burst_links_(pid, programs.multi_uprobes()) {}
+
+void SiteProbes::detach() {
+  burst_links_.detach();
+  links_.detach();
+}
+
+Status SiteProbes::begin_burst() {
+  if (burst_places_.empty()) return std::nullopt;
+  return burst_links_.attach(programs_.object().progs.on_poll_seen, false, burst_places_);
+}
 
 void SiteProbes::place_poll(const Site& site, uint32_t role, Places& polls) {
   uint64_t cookie = PG_COOKIE(role, poll_sites_.size());
   poll_sites_.push_back(site);
-  if (read_cqs_ && site.cq_layout != nullptr && poll_sites_.size() <= PG_MAX_POLL_SITES) {
+  if (poll_probes_ == PollProbes::bursts) {
+    if (role != PG_USER_POLL && site.arguments_intact)
+      burst_places_.push_back({site.open_path, site.entry_offset, cookie});
+    return;
+  }
+  if (poll_probes_ == PollProbes::entries && site.cq_layout != nullptr &&
+      poll_sites_.size() <= PG_MAX_POLL_SITES) {
     programs_.set_cq_layout(static_cast<uint32_t>(poll_sites_.size() - 1), *site.cq_layout);
   } else if (site.first_execution == ProbeExecution::emulated) {
     cookie |= PG_COOKIE_HAS_RETURN;
@@ -74,10 +93,13 @@ Status SiteProbes::attach(const std::vector<Site>& sites) {
         place_poll(site, PG_USER_POLL, polls);
         break;
       case SiteRole::post_send:
-        place_post(site, posts);
+        if (poll_probes_ != PollProbes::bursts) place_post(site, posts);
         break;
       case SiteRole::verb:
         place_verb(site, verbs);
+        // A QP that is new, or new again, is one whose sends are to be observed.
+        if (poll_probes_ == PollProbes::bursts && site.name == "ibv_modify_qp")
+          hooks.at_return.push_back(first_instruction(site, 0));
         break;
       case SiteRole::get_cq_event:
         events.entry.push_back(first_instruction(site, 0));

@@ -15,15 +15,23 @@
 
 namespace pollgap {
 
+// What is probed of polls: entries and returns; entries alone where the site's CQs can be read; or
+// nothing, but for short bursts of entries that tell who polls what.
+enum class PollProbes { returns, entries, bursts };
+
 class SiteProbes {
  public:
-  // `programs` must outlive it. `read_cqs`: where a site's CQs can be read, its returns are not
-  // probed.
-  SiteProbes(KernelPrograms& programs, pid_t pid, bool read_cqs);
+  // `programs` must outlive it.
+  SiteProbes(KernelPrograms& programs, pid_t pid, PollProbes poll_probes);
 
   // Attaches to every site of the list that has no probe yet.
   Status attach(const std::vector<Site>& sites);
-  void detach() { links_.detach(); }
+  void detach();
+
+  // With PollProbes::bursts: a burst begins, and ends. Between the two each poll of a target thread
+  // pays for an entry probe.
+  Status begin_burst();
+  void end_burst() { burst_links_.detach(); }
 
   // Poll functions with probes; the index is the site that EV_GAP and EV_POLLS records carry.
   const std::vector<Site>& poll_sites() const { return poll_sites_; }
@@ -43,8 +51,9 @@ class SiteProbes {
   void place_verb(const Site& site, Places& verbs);
 
   KernelPrograms& programs_;
-  bool read_cqs_;
-  UprobeLinks links_;
+  PollProbes poll_probes_;
+  UprobeLinks links_, burst_links_;
+  std::vector<UprobePlace> burst_places_;
   std::set<std::pair<std::string, uint64_t>> placed_;
   std::vector<Site> poll_sites_;
   std::vector<std::string> without_return_;

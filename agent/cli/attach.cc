@@ -24,6 +24,8 @@ namespace pollgap {
 namespace {
 
 constexpr int kDrainMs = 100;  // how long a gap may wait to be shown
+constexpr uint32_t kLowestObserveHz = 100;
+constexpr uint32_t kHighestObserveHz = 50'000;
 
 struct Options {
   AttachOptions attach;
@@ -143,10 +145,23 @@ ExitCode conclude(const Options& options, Recorder& recorder, std::optional<Atom
   return errors.empty() ? ExitCode::done : errors.front().code;
 }
 
+// Two edges, each between two looks, must lie apart for there to be a gap.
+Status check_observe_rate(const AttachOptions& options) {
+  constexpr uint64_t kLeastLooks = 4;
+  if (options.timing != "observe") return std::nullopt;
+  const uint64_t shortest_ns = kLeastLooks * 1'000'000'000 / options.observe_hz;
+  if (options.threshold_ns >= shortest_ns) return std::nullopt;
+  return Error{
+      ExitCode::usage,
+      fmt::format("--observe-rate {} is too low for gaps of {}: looks are to be a quarter of "
+                  "the threshold apart at most, so give --threshold {} or more, or a higher "
+                  "rate",
+                  options.observe_hz, duration_text(options.threshold_ns),
+                  duration_text(shortest_ns))};
+}
+
 ExitCode attach(const Options& options) {
-  if (options.attach.timing == "observe")
-    return tell(
-        {ExitCode::usage, "timing 'observe' is not in this version: use --timing uprobe or auto"});
+  if (Status impossible = check_observe_rate(options.attach)) return tell(*impossible);
   std::optional<AtomicFile> report;
   if (!options.output.empty()) {
     auto file = AtomicFile::create(options.output);
@@ -197,8 +212,13 @@ void add_attach(CLI::App& app, ExitCode& exit) {
   command
       ->add_option("--timing", options->attach.timing,
                    "How polls are timed: uprobe, at entry and return; entry, at a third of the "
-                   "price, where their CQs can be read (default auto: uprobe)")
+                   "price, where their CQs can be read; observe, not at all: the CQs are looked at "
+                   "from another core, and the process is not slowed (default auto: uprobe)")
       ->check(CLI::IsMember({"auto", "uprobe", "entry", "observe"}));
+  command
+      ->add_option("--observe-rate", options->attach.observe_hz,
+                   "With --timing observe: looks a second (default 5000)")
+      ->check(CLI::Range(kLowestObserveHz, kHighestObserveHz));
   command->add_option("--poll-site", options->attach.poll_sites,
                       "Code that polls without verbs: FILE:SYMBOL or FILE+0xOFFSET");
   command

@@ -52,6 +52,13 @@ class Account {
 
   const StealEvidence& steal() const { return steal_; }
 
+  // A late completion that cannot have been the thread's doing: it polled all the while, or the
+  // completion is known not to have come.
+  bool surely_late() const {
+    return gap_.gap_kind == EV_GAP_LATE_COMPLETION &&
+           (gap_.polls > 0 || (gap_.flags & EV_GAP_OBSERVED) != 0);
+  }
+
   // What ran on the CPU; computed once.
   const CpuOccupation& occupation(uint32_t cpu);
 

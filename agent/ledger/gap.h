@@ -197,6 +197,7 @@ struct Gap {
   uint64_t cq = 0;     // address of the ibv_cq
   uint64_t start_mono_ns = 0;
   uint64_t duration_ns = 0;
+  uint64_t edge_uncertainty_ns = 0;  // either edge may lie so much earlier or later
   bool open = false;  // the thread had not polled again when the session or the thread ended
   bool waited_for_event = false;
   Verdict verdict;

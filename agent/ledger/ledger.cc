@@ -154,6 +154,7 @@ Gap make_gap(const Timeline& timeline, const Dictionary& names, const Session& s
           .cq = record.cq,
           .start_mono_ns = record.header.start_ns,
           .duration_ns = account.duration_ns(),
+          .edge_uncertainty_ns = record.edge_uncertainty_ns,
           .open = (record.flags & EV_GAP_OPEN) != 0,
           .waited_for_event = (record.flags & EV_GAP_WAITED_EVENT) != 0,
           .verdict = {},

@@ -12,10 +12,6 @@ namespace {
 // timer interrupt the switch to or from another task.
 constexpr uint64_t kEdgeNs = 50'000;
 
-bool polled_all_the_while(const Account& account) {
-  return account.gap().gap_kind == EV_GAP_LATE_COMPLETION && account.gap().polls > 0;
-}
-
 bool near_edge(uint64_t at_ns, const Stretch& stretch) {
   return at_ns < stretch.start_ns + kEdgeNs || at_ns + kEdgeNs > stretch.end_ns;
 }
@@ -24,7 +20,7 @@ bool near_edge(uint64_t at_ns, const Stretch& stretch) {
 // into or out of the kernel, a run of system calls or faults, or the probe on a poll.
 bool explained(const Account& account, const Sample& sample, const Stretch& stretch) {
   const uint64_t at_ns = sample.header.start_ns;
-  if (near_edge(at_ns, stretch) || polled_all_the_while(account)) {
+  if (near_edge(at_ns, stretch) || account.surely_late()) {
     return true;
   }
   bool found = false;
@@ -72,7 +68,8 @@ bool brought_a_sample(const Account& account, const ev_irq& tick) {
 }
 
 // The local timer's interrupts sample a thread that has been silent for a quarter of the threshold,
-// which is no more than a quarter of the gap.
+// which is no more than a quarter of the gap. Where the agent observes, the kernel learns only
+// later that it is silent.
 void add_absences(const Account& account, const Stretch& stretch, std::vector<Sighting>& out) {
   const uint64_t silent_from_ns = account.start_ns() + account.duration_ns() / 4;
   const auto stint =
@@ -80,7 +77,7 @@ void add_absences(const Account& account, const Stretch& stretch, std::vector<Si
                    [&](const Stint& candidate) { return candidate.end_ns > stretch.start_ns; });
   const CpuTimeline* cpu =
       stint == account.activity().end() ? nullptr : account.timeline().cpu(stint->cpu);
-  if (cpu == nullptr || polled_all_the_while(account)) {
+  if (cpu == nullptr || account.surely_late() || (account.gap().flags & EV_GAP_OBSERVED) != 0) {
     return;
   }
   cpu->irqs.for_each_overlapping(stretch.start_ns, stretch.end_ns, [&](const ev_irq& tick) {

@@ -47,8 +47,11 @@ uint64_t stolen_budget_ns(const Account& account) {
 // while the thread did something else. The start of other gaps.
 uint64_t vain_until_ns(const Account& account) {
   const ev_gap& gap = account.gap();
-  if (gap.gap_kind != EV_GAP_LATE_COMPLETION || gap.polls == 0) {
+  if (!account.surely_late()) {
     return account.start_ns();
+  }
+  if ((gap.flags & EV_GAP_OBSERVED) != 0) {
+    return account.end_ns();
   }
   const uint64_t until_ns = std::max<uint64_t>(gap.vain_until_ns, account.start_ns());
   return until_ns + kPollIntervalNs >= account.end_ns() ? account.end_ns() : until_ns;

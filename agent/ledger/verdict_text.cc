@@ -264,10 +264,12 @@ std::string poll_function(uint64_t ns, Culprits culprits) {
 }
 
 std::string late_completion(uint64_t ns, const Detail& detail) {
+  // Without a count of polls the CQ was looked at.
+  const std::string polls =
+      detail.polls == 0 ? "" : fmt::format(" of polling: {} polls", detail.polls);
   return fmt::format(
-      "no completion arrived for {} of polling: {} polls with {} signaled send{} outstanding; "
-      "reason {}",
-      format_duration(ns), detail.polls, detail.outstanding, detail.outstanding == 1 ? "" : "s",
+      "no completion arrived for {}{} with {} signaled send{} outstanding; reason {}",
+      format_duration(ns), polls, detail.outstanding, detail.outstanding == 1 ? "" : "s",
       detail.reason);
 }
 

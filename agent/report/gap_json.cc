@@ -157,6 +157,7 @@ void members(Visitor& visit, T& reported) {
   visit.nullable("start", reported.start);
   visit.required("start_mono_ns", gap.start_mono_ns);
   visit.required("duration_ns", gap.duration_ns);
+  visit.optional("edge_uncertainty_ns", gap.edge_uncertainty_ns);
   visit.optional("open", gap.open);
   visit.optional("waited_for_event", gap.waited_for_event);
   visit.required("verdict", gap.verdict);

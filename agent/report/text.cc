@@ -337,11 +337,15 @@ std::string gap_ledger(const ReportedGap& reported, TextStyle style) {
       kBold, style);
   out += fmt::format(
       "\n  thread     {} on CPU {}\n  cq         {}\n  start      {} (monotonic {} ns)\n"
-      "  duration   {} ns{}{}\n  verdict    {} {:.1f}%, confidence {}: {}\n",
+      "  duration   {} ns{}{}{}\n  verdict    {} {:.1f}%, confidence {}: {}\n",
       thread_name(gap.thread, gap.tid), gap.cpu,
       gap.cq == 0 ? "not known" : fmt::format("{:#x}", gap.cq),
       reported.start.empty() ? "not known" : terminal_escaped(reported.start), gap.start_mono_ns,
-      gap.duration_ns, gap.open ? ", and it had not ended" : "",
+      gap.duration_ns,
+      gap.edge_uncertainty_ns == 0
+          ? ""
+          : fmt::format(", its edges known to {}", duration_text(gap.edge_uncertainty_ns)),
+      gap.open ? ", and it had not ended" : "",
       gap.waited_for_event ? ", beside a wait for a completion event" : "",
       to_string(gap.verdict.cause), gap.verdict.share * 100, to_string(gap.verdict.confidence),
       terminal_escaped(gap.verdict.text));

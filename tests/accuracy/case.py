@@ -95,10 +95,16 @@ class Case:
         self.findings += [judge.Finding("schema", f"{error.json_path}: {error.message}")
                           for error in validator.iter_errors(self.report)]
         self.judgements = [judge.judge_injected(injected, self.report["gaps"],
-                                                self.report["target"]["pid"], self.truth.injected)
+                                                self.report["target"]["pid"], self.truth.injected,
+                                                judge.blind_times(self.report))
                            for injected in self.truth.injected]
         self.findings += [judgement.finding for judgement in self.judgements if judgement.finding]
         self.replay()
+
+    def saw_half(self):
+        """Whether the agent could look at more than half of what was injected."""
+        blind = [judgement.verdict for judgement in self.judgements].count("blind")
+        return 2 * blind <= len(self.judgements)
 
     def replay(self):
         """The capture gives the same report, byte for byte."""

@@ -21,7 +21,7 @@ FAMILY = {
     "between_polls": "silence",
     "stalled": "silence",
     "late_completion": "late",
-    "unpolled_completion": "late",
+    "unpolled_completion": "silence",
 }
 
 
@@ -47,8 +47,8 @@ class Finding:
 
 @dataclasses.dataclass
 class Judgement:
-    """Of one injected disturbance: right, wrong, unexplained, missed, or short (no gap, and too short
-    for one)."""
+    """Of one injected disturbance: right, wrong, unexplained, missed, short (no gap, and too short
+    for one), or blind (the agent says itself that it could not look then)."""
     injected: object
     verdict: str
     error_ns: int
@@ -151,10 +151,16 @@ def most_named(gaps, parts):
     return max(times, key=times.get, default="")
 
 
-def judge_injected(injected, gaps, pid=None, together=()):
+def blind_times(report):
+    """When the agent, which looks at the CQ from time to time, came too late to look, by its report."""
+    return [(time["start_mono_ns"], time["start_mono_ns"] + time["duration_ns"])
+            for time in report["coverage"].get("observe", {}).get("blind", [])]
+
+
+def judge_injected(injected, gaps, pid=None, together=(), blind=()):
     """Whether the ledgers explain one injected disturbance of the process with that PID. `together`:
     all that were injected. What others fall on has a cause of any of them; it is judged where it is
-    alone."""
+    alone. `blind`: what falls into these times may be in no gap, or in one that is too short."""
     allowed = tolerance(intervals.length(injected.span))
     window = (injected.start - allowed, injected.end + allowed)
     touching = [gap for gap in gaps if gap["tid"] == injected.tid
@@ -166,6 +172,8 @@ def judge_injected(injected, gaps, pid=None, together=()):
     def judged(verdict, error, why=""):
         finding = None
         named = injected.cause if verdict == "right" else most_named(touching, [injected.span])
+        if verdict not in ("right", "short") and intervals.covered(window, blind):
+            return Judgement(injected, "blind", error)
         if verdict not in ("right", "short"):
             finding = Finding(verdict, f"{injected.name} #{injected.number}, {injected.cause or 'idle'}"
                               f" at {injected.start} for {intervals.length(injected.span) / 1e6:.3f} ms,"
@@ -297,24 +305,28 @@ def gap_findings(truth, report, watched):
     falls between the stamps. So a silence that is one gap for the one may be two for the other, and a
     part of it too short to be a gap; or it is shorter than the threshold, and the window of vain
     polls goes on that the first has ended there. So the time must be in some gap of the other, of the
-    same kind where it is well above the threshold, but for less than a threshold of it.
+    same kind where it is well above the threshold, but for less than a threshold of it; and, where the
+    agent looks at the CQ from time to time, but for when it says itself that it came too late to look.
     """
     def spans(gaps, tid, family):
         return [where for where, gap_tid, kind in gaps
                 if gap_tid == tid and family in (None, FAMILY[kind])]
 
-    def lacking(where, tid, kind, gaps):
+    def lacking(where, tid, kind, gaps, excused=()):
         """Nanoseconds of the gap that are in none of the gaps, beyond what edges may differ by."""
         family = FAMILY[kind] if intervals.length(where) > 2 * REPORTED_FROM_NS else None
-        uncovered = intervals.uncovered(where, spans(gaps, tid, family))
+        uncovered = intervals.uncovered(where, [*spans(gaps, tid, family), *excused])
         return uncovered if uncovered >= min(THRESHOLD_NS, intervals.length(where)) else 0
 
+    blind = blind_times(report)
+    # Each edge may lie between two looks.
+    shortest = REPORTED_FROM_NS + 2 * report["coverage"].get("observe", {}).get("period_ns", 0)
     logged = [(gap.span, gap.tid, gap.kind) for gap in truth.gaps]
     reported = [(span(gap), gap["tid"], gap["kind"]) for gap in report["gaps"]]
     for where, tid, kind in logged:
         inside = watched[0] <= where[0] and where[1] <= watched[1]
-        if inside and intervals.length(where) >= REPORTED_FROM_NS:
-            if missing := lacking(where, tid, kind, reported):
+        if inside and intervals.length(where) >= shortest:
+            if missing := lacking(where, tid, kind, reported, blind):
                 near = tuple(gap for gap in report["gaps"] if intervals.overlaps(span(gap), where))
                 yield Finding("unreported", f"{kind} gap of tid {tid} at {where[0]} for "
                               f"{intervals.length(where) / 1e6:.3f} ms: {missing / 1e6:.3f} ms of it "

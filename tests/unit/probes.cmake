@@ -37,6 +37,7 @@ add_executable(probes_unit_test
   probes_live_context_test.cc
   probes_poll_site_test.cc
   probes_process_test.cc
+  probes_queue_reader_test.cc
   probes_static_ops_test.cc
   probes_symbols_test.cc)
 target_compile_definitions(probes_unit_test PRIVATE

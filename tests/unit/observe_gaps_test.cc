@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "agent/observe/observed_gaps.h"
+
+namespace pollgap {
+namespace {
+
+constexpr uint64_t kMs = 1'000'000, kUs = 1'000, kPeriod = 200 * kUs, kThreshold = kMs;
+constexpr uint32_t kTid = 501, kCpu = 3;
+constexpr uint64_t kStart = 1'000 * kMs;
+
+class ObservedGapsTest : public testing::Test {
+ protected:
+  ObservedGapsTest() { gaps.add_thread(kTid, kCpu); }
+
+  template <typename T>
+  void accept(const T& record) {
+    gaps.accept(std::as_bytes(std::span<const T, 1>(&record, 1)));
+  }
+  void off_cpu(uint64_t start, uint64_t end, uint32_t flags = 0, uint32_t cpu = kCpu) {
+    ev_off_cpu record{};
+    record.header = {EV_OFF_CPU, sizeof(record), cpu, kStart + start, kStart + end};
+    record.tid = kTid;
+    record.flags = flags;
+    accept(record);
+  }
+  void irq(uint64_t start, uint64_t end, uint32_t cpu = kCpu) {
+    ev_irq record{};
+    record.header = {EV_IRQ, sizeof(record), cpu, kStart + start, kStart + end};
+    accept(record);
+  }
+  void silence(Silence one) {
+    for (Window* window : {&one.begin, &one.end}) shift(*window);
+    if (one.ready) shift(*one.ready);
+    if (one.outstanding) shift(*one.outstanding);
+    gaps.add(kTid, 0, one);
+  }
+  std::vector<ev_gap> tell(uint64_t served = 1000 * kMs) {
+    std::vector<ev_gap> told;
+    gaps.tell([served](uint32_t) { return kStart + served; },
+              [&told](std::span<const std::byte> record) {
+                ev_gap gap;
+                ASSERT_EQ(record.size(), sizeof(gap));
+                std::memcpy(&gap, record.data(), sizeof(gap));
+                told.push_back(gap);
+              });
+    return told;
+  }
+  static uint64_t start(const ev_gap& gap) { return gap.header.start_ns - kStart; }
+  static uint64_t end(const ev_gap& gap) { return gap.header.end_ns - kStart; }
+
+  ObservedGaps gaps{{.pid = 500,
+                     .threshold_ns = kThreshold,
+                     .period_ns = kPeriod,
+                     .kernel_entry_ns = 20 * kUs,
+                     .nothing_steals = false}};
+
+ private:
+  static void shift(Window& window) {
+    window.after_ns += kStart;
+    window.until_ns += kStart;
+  }
+};
+
+Silence unpolled(Window ready, Window end) {
+  return {.cq = 0x77, .begin = {0, kPeriod}, .end = end, .ready = ready, .outstanding = {}};
+}
+
+TEST_F(ObservedGapsTest, InUserCodeTheEdgesAreTheMiddlesOfTheirWindows) {
+  silence(unpolled({10 * kMs, 10 * kMs + kPeriod}, {15 * kMs, 15 * kMs + kPeriod}));
+  const auto told = tell();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].gap_kind, EV_GAP_UNPOLLED_COMPLETION);
+  EXPECT_EQ(start(told[0]), 10 * kMs + kPeriod / 2);
+  EXPECT_EQ(end(told[0]), 15 * kMs + kPeriod / 2);
+  EXPECT_EQ(told[0].edge_uncertainty_ns, kPeriod / 2);
+  EXPECT_EQ(told[0].cq, 0x77u);
+  EXPECT_EQ(told[0].tid, kTid);
+  EXPECT_EQ(told[0].pid, 500u);
+  EXPECT_EQ(told[0].header.cpu, kCpu);
+  EXPECT_EQ(told[0].flags, EV_GAP_OBSERVED | EV_GAP_NO_RETURN);
+}
+
+TEST_F(ObservedGapsTest, OffTheCpuTheyAreExact) {
+  off_cpu(10 * kMs + 70 * kUs, 15 * kMs + 30 * kUs);
+  silence(unpolled({10 * kMs, 10 * kMs + kPeriod}, {15 * kMs, 15 * kMs + kPeriod}));
+  const auto told = tell();
+  ASSERT_EQ(told.size(), 1u) << "a gap is not told twice, as a stall";
+  EXPECT_EQ(start(told[0]), 10 * kMs + 70 * kUs);
+  EXPECT_EQ(end(told[0]), 15 * kMs + 30 * kUs);
+  EXPECT_EQ(told[0].edge_uncertainty_ns, 0u);
+}
+
+TEST_F(ObservedGapsTest, WhenTheCompletionCameMeanwhileTheSilenceIsOlder) {
+  off_cpu(6 * kMs, 15 * kMs + 30 * kUs);
+  silence(unpolled({10 * kMs, 10 * kMs + kPeriod}, {15 * kMs, 15 * kMs + kPeriod}));
+  const auto told = tell();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(start(told[0]), 6 * kMs);
+}
+
+TEST_F(ObservedGapsTest, AWindowWidenedByALateLookMakesNothingLonger) {
+  silence(unpolled({10 * kMs, 14 * kMs}, {15 * kMs + 500 * kUs, 30 * kMs}));
+  const auto told = tell();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(start(told[0]), 14 * kMs);
+  EXPECT_EQ(end(told[0]), 15 * kMs + 500 * kUs);
+  EXPECT_EQ(told[0].edge_uncertainty_ns, 14 * kMs + 500 * kUs);
+  silence(unpolled({40 * kMs, 70 * kMs}, {40 * kMs, 70 * kMs}));  // no look in 30 ms
+  EXPECT_TRUE(tell().empty());
+}
+
+TEST_F(ObservedGapsTest, AStallWithNothingToTakeIsStalled) {
+  off_cpu(10 * kMs, 12 * kMs);
+  irq(20 * kMs, 20 * kMs + 600 * kUs);
+  irq(20 * kMs + 610 * kUs, 21 * kMs + 200 * kUs);  // no user code fits in between
+  irq(30 * kMs, 33 * kMs, kCpu + 1);                // of another CPU
+  irq(40 * kMs, 40 * kMs + 900 * kUs);              // too short
+  const auto told = tell();
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[0].gap_kind, EV_GAP_STALLED);
+  EXPECT_EQ(start(told[0]), 10 * kMs);
+  EXPECT_EQ(end(told[0]), 12 * kMs);
+  EXPECT_EQ(told[0].cq, 0u);
+  EXPECT_EQ(start(told[1]), 20 * kMs);
+  EXPECT_EQ(end(told[1]), 21 * kMs + 200 * kUs);
+  EXPECT_TRUE(tell().empty()) << "told once";
+}
+
+TEST_F(ObservedGapsTest, AStallIsNotToldWhileItMayBePartOfAnUnpolledCompletion) {
+  off_cpu(10 * kMs, 12 * kMs);
+  EXPECT_TRUE(tell(11 * kMs).empty());
+  EXPECT_TRUE(tell(13 * kMs).empty()) << "it has only just ended";
+  silence(unpolled({11 * kMs, 11 * kMs + kPeriod}, {30 * kMs, 30 * kMs + kPeriod}));
+  const auto told = tell(31 * kMs);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].gap_kind, EV_GAP_UNPOLLED_COMPLETION);
+  EXPECT_EQ(start(told[0]), 10 * kMs);
+}
+
+TEST_F(ObservedGapsTest, AStallThatGoesOnAfterItWasTold) {
+  off_cpu(10 * kMs, 12 * kMs);
+  EXPECT_EQ(tell(30 * kMs).size(), 1u);
+  off_cpu(12 * kMs + 10 * kUs, 40 * kMs);
+  const auto told = tell(60 * kMs);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(start(told[0]), 12 * kMs);
+}
+
+TEST_F(ObservedGapsTest, LateIsWhatTheThreadDidNotMissItself) {
+  off_cpu(14 * kMs, 16 * kMs);
+  off_cpu(17 * kMs, 17 * kMs + 300 * kUs);  // short: part of it, with a segment of its own
+  silence({.cq = 0x77,
+           .begin = {10 * kMs, 10 * kMs + kPeriod},
+           .end = {20 * kMs, 20 * kMs + kPeriod},
+           .ready = Window{20 * kMs, 20 * kMs + kPeriod},
+           .outstanding = Window{10 * kMs, 10 * kMs + kPeriod},
+           .signaled = 16});
+  const auto told = tell();
+  ASSERT_EQ(told.size(), 3u);
+  EXPECT_EQ(told[0].gap_kind, EV_GAP_LATE_COMPLETION);
+  EXPECT_EQ(start(told[0]), 10 * kMs + kPeriod / 2);
+  EXPECT_EQ(end(told[0]), 14 * kMs);
+  EXPECT_EQ(told[0].outstanding, 16u);
+  EXPECT_EQ(told[1].gap_kind, EV_GAP_STALLED);
+  EXPECT_EQ(told[2].gap_kind, EV_GAP_LATE_COMPLETION);
+  EXPECT_EQ(start(told[2]), 16 * kMs);
+  EXPECT_EQ(end(told[2]), 20 * kMs + kPeriod / 2);
+}
+
+TEST_F(ObservedGapsTest, NeitherLateNorStalledInAWaitForACompletionEvent) {
+  off_cpu(11 * kMs, 19 * kMs, EV_OFF_WAITS_EVENT);
+  silence({.cq = 0x77,
+           .begin = {10 * kMs, 10 * kMs + kPeriod},
+           .end = {19 * kMs, 19 * kMs + kPeriod},
+           .ready = Window{19 * kMs, 19 * kMs + kPeriod},
+           .outstanding = Window{10 * kMs, 10 * kMs + kPeriod},
+           .signaled = 1});
+  EXPECT_TRUE(tell().empty());
+}
+
+TEST_F(ObservedGapsTest, BothKindsOfOneSilence) {
+  silence({.cq = 0x77,
+           .begin = {10 * kMs, 10 * kMs + kPeriod},
+           .end = {20 * kMs, 20 * kMs + kPeriod},
+           .ready = Window{15 * kMs, 15 * kMs + kPeriod},
+           .outstanding = Window{10 * kMs, 10 * kMs + kPeriod},
+           .signaled = 2,
+           .error = true});
+  const auto told = tell();
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[0].gap_kind, EV_GAP_LATE_COMPLETION);
+  EXPECT_EQ(told[0].error_completions, 0u);
+  EXPECT_EQ(told[1].gap_kind, EV_GAP_UNPOLLED_COMPLETION);
+  EXPECT_EQ(told[1].error_completions, 1u);
+  EXPECT_EQ(end(told[0]), start(told[1]));
+}
+
+TEST_F(ObservedGapsTest, TheCpuIsThatOfTheTime) {
+  off_cpu(10 * kMs, 12 * kMs, 0, kCpu + 1);
+  irq(20 * kMs, 22 * kMs, kCpu);  // where it no longer is
+  off_cpu(30 * kMs, 30 * kMs + 5 * kUs, 0, kCpu);
+  const auto told = tell();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].start_cpu, kCpu);
+  EXPECT_EQ(told[0].header.cpu, kCpu + 1);
+}
+
+TEST_F(ObservedGapsTest, AThreadThatIsGoneOrUnknownHasNone) {
+  gaps.add(kTid + 1, 0, unpolled({kStart, kStart}, {kStart + kMs, kStart + 2 * kMs}));
+  off_cpu(10 * kMs, 12 * kMs);
+  ev_process exit{};
+  exit.header = {EV_PROCESS, sizeof(exit), kCpu, kStart + 13 * kMs, kStart + 13 * kMs};
+  exit.tid = kTid;
+  accept(exit);
+  EXPECT_TRUE(tell().empty());
+}
+
+// Whatever comes: gaps have a length, and those of one kind and thread are apart.
+TEST_F(ObservedGapsTest, AnyRecords) {
+  std::mt19937_64 random(3);
+  std::vector<ev_gap> stalls;
+  uint64_t at = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    at += random() % (2 * kMs);
+    const uint64_t length = random() % (3 * kMs);
+    switch (random() % 6) {
+      case 0:
+        off_cpu(at, at + length, random() % 4 == 0 ? EV_OFF_WAITS_EVENT : 0, kCpu + random() % 2);
+        break;
+      case 1:
+        irq(at > 5 * kMs ? at - random() % (5 * kMs) : at, at + length);
+        break;
+      case 2: {
+        const uint64_t ready = at + random() % kMs, end = ready + length;
+        silence({.cq = random(),
+                 .begin = {at, at + random() % kMs},
+                 .end = {end, end + random() % kMs},
+                 .ready = Window{ready, ready + random() % kMs},
+                 .outstanding =
+                     random() % 2 == 0 ? std::optional(Window{at, at + kPeriod}) : std::nullopt,
+                 .signaled = 3,
+                 .open = random() % 9 == 0});
+        break;
+      }
+      case 3: {
+        std::vector<std::byte> junk(random() % 200);
+        for (std::byte& byte : junk) byte = static_cast<std::byte>(random());
+        gaps.accept(junk);
+        break;
+      }
+      default:
+        break;
+    }
+    if (random() % 20 != 0) continue;
+    for (const ev_gap& gap : tell(at)) {
+      EXPECT_GE(gap.header.end_ns - gap.header.start_ns, kThreshold);
+      if (gap.gap_kind == EV_GAP_STALLED) stalls.push_back(gap);
+    }
+  }
+  for (size_t i = 1; i < stalls.size(); ++i)
+    EXPECT_GE(stalls[i].header.start_ns, stalls[i - 1].header.end_ns);
+  EXPECT_GT(stalls.size(), 100u);
+}
+
+}  // namespace
+}  // namespace pollgap
