@@ -146,9 +146,15 @@ ExitCode conclude(const Options& options, Recorder& recorder, std::optional<Atom
 }
 
 // Two edges, each between two looks, must lie apart for there to be a gap.
-Status check_observe_rate(const AttachOptions& options) {
+Status check_observe(const AttachOptions& options) {
   constexpr uint64_t kLeastLooks = 4;
   if (options.timing != "observe") return std::nullopt;
+  if (!options.poll_sites.empty()) {
+    return Error{
+        ExitCode::usage,
+        "--poll-site: how that code keeps its CQs is not known, so they cannot be observed: "
+        "use --timing uprobe"};
+  }
   const uint64_t shortest_ns = kLeastLooks * 1'000'000'000 / options.observe_hz;
   if (options.threshold_ns >= shortest_ns) return std::nullopt;
   return Error{
@@ -161,7 +167,7 @@ Status check_observe_rate(const AttachOptions& options) {
 }
 
 ExitCode attach(const Options& options) {
-  if (Status impossible = check_observe_rate(options.attach)) return tell(*impossible);
+  if (Status impossible = check_observe(options.attach)) return tell(*impossible);
   std::optional<AtomicFile> report;
   if (!options.output.empty()) {
     auto file = AtomicFile::create(options.output);

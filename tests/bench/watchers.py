@@ -165,6 +165,10 @@ class PollgapEntry(Pollgap):
     name, timing = "pollgap --timing entry", "entry"
 
 
+class PollgapObserve(Pollgap):
+    name, timing = "pollgap --timing observe", "observe"
+
+
 # What somebody who knows bpftrace well would write. Times are bpf_ktime_get_ns, as the workload's.
 BPFTRACE = """
 uprobe:{probe} /tid == {tid}/ {{
@@ -364,7 +368,7 @@ class Tracefs(Watcher):
         return explained_by(injected, self.found)
 
 
-WATCHERS = (Nothing, Pollgap, PollgapEntry, Bpftrace, LibbpfTools, Perf, Tracefs)
+WATCHERS = (Nothing, Pollgap, PollgapEntry, PollgapObserve, Bpftrace, LibbpfTools, Perf, Tracefs)
 
 
 def available():

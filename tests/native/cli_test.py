@@ -76,11 +76,21 @@ class CommandLine(unittest.TestCase):
                 (["attach", "--pid", "1", "--duration", "0s"], "0s"),
                 (["attach", "--pid", "1", "--format", "xml"], "xml"),
                 (["attach", "--pid", "1", "--timing", "guess"], "guess"),
+                (["attach", "--pid", "1", "--observe-rate", "5"], "5"),
                 (["attach", "--pid", "1", "--frob"], "--frob"), (["sites"], "--pid"),
                 (["report"], "FILE"), (["replay"], "FILE"), (["report", "x", "--gap", "one"], "one"),
                 (["doctor", "--pid", "-4"], "-4")]:
             with self.subTest(arguments):
                 self.assert_refused(self.run_pollgap(*arguments), 2, word, "--help")
+
+    def test_what_cannot_be_observed(self):
+        for options, word in [
+                (["--observe-rate", "1000"], "--threshold 4.00 ms"),
+                (["--threshold", "100us"], "--observe-rate 5000"),
+                (["--poll-site", "/bin/true:poll"], "--poll-site")]:
+            with self.subTest(options):
+                ended = self.run_pollgap("attach", "--pid", "1", "--timing", "observe", *options)
+                self.assert_refused(ended, 2, word)
 
     def test_help_and_version(self):
         for arguments in (["--help"], ["attach", "--help"], ["--version"]):

@@ -149,12 +149,12 @@ class Robustness(unittest.TestCase):
 
     # ---- the agent dies ----
 
-    def kill_rounds(self, moment):
+    def kill_rounds(self, moment, *options):
         """Kills agents of one workload at moments that `moment(agent)` waits for."""
         before = tracefs_probes()
         target = self.workload()
         for number in range(KILL_ROUNDS):
-            agent = self.agent(target.pid)
+            agent = self.agent(target.pid, *options)
             moment(agent)
             agent.signal(signal.SIGSTOP)  # it holds still while what it holds is read
             objects = bpf_objects(agent.pid)
@@ -195,6 +195,39 @@ class Robustness(unittest.TestCase):
         self.assertEqual(gone_within(objects, 10), set())
         self.assertEqual(changed_text(target.pid), [])
         self.assertEqual(session.stop(target), 0, target.text())
+
+    # ---- the target is observed ----
+
+    def test_killed_while_observing(self):
+        self.kill_rounds(lambda _: time.sleep(random.uniform(0, 1.6)), "--timing", "observe")
+
+    def test_no_breakpoint_in_the_poll_function_while_observing(self):
+        target = self.workload()
+        agent = self.agent(target.pid, "--timing", "observe", "--output", self.path("report.json"))
+        agent.wait_for(ATTACHED, 60)
+        self.assertEqual([place for place in changed_text(target.pid) if "mlx5" in place], [])
+        time.sleep(1)
+        self.assertEqual(session.stop(agent), 0, agent.text())
+        self.assertEqual(changed_text(target.pid), [])
+        observe = self.assert_report(self.path("report.json"), target.pid)["coverage"]["observe"]
+        self.assertEqual((len(observe["cqs"]), observe["refused"]), (1, []))
+        self.assertEqual(len(observe["cqs"][0]["threads"]), 1)
+        self.assertGreater(observe["looks"], 100)
+        self.assertEqual(session.stop(target), 0, target.text())
+
+    def test_observed_target_exits(self):
+        for number in range(KILL_ROUNDS):
+            target = self.workload()
+            agent = self.agent(target.pid, "--timing", "observe", "--output", self.path("report.json"))
+            if number % 2 == 0:
+                agent.wait_for(ATTACHED, 60)
+            time.sleep(random.uniform(0, 1))
+            target.kill()
+            with self.subTest(round=number):
+                status = agent.wait(60)
+                self.assertIn(status, (0, 3), agent.text())
+                if status == 0:
+                    self.assert_report(self.path("report.json"), target.pid)
 
     # ---- the target goes away ----
 
