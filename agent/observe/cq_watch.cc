@@ -100,14 +100,17 @@ std::optional<Silence> CqWatch::silence(const Window& end, const Window& came) {
                   .signaled = 0,
                   .error = error_,
                   .open = false};
+  bool known = true;  // whether anything signaled was outstanding
   for (const Sends& queue : sends_) {
+    known = known && (queue.asks != Asks::unknown || queue.latest.outstanding() == 0);
     if (queue.asks != Asks::yes) continue;
     silence.signaled += queue.signaled;
     if (!silence.outstanding || queue.since.until_ns < silence.outstanding->until_ns)
       silence.outstanding = queue.since;
   }
   const Window vain_until = silence.outstanding ? *silence.outstanding : *silence.ready;
-  if (least_ns(begin_, vain_until) >= threshold_ns_) idle_ns_ += least_ns(begin_, vain_until);
+  if (known && least_ns(begin_, vain_until) >= threshold_ns_)
+    idle_ns_ += least_ns(begin_, vain_until);
   return silence;
 }
 

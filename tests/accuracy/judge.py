@@ -154,7 +154,7 @@ def most_named(gaps, parts):
 def blind_times(report):
     """When the agent, which looks at the CQ from time to time, came too late to look, by its report."""
     return [(time["start_mono_ns"], time["start_mono_ns"] + time["duration_ns"])
-            for time in report["coverage"].get("observe", {}).get("blind", [])]
+            for time in report.get("coverage", {}).get("observe", {}).get("blind", [])]
 
 
 def judge_injected(injected, gaps, pid=None, together=(), blind=()):
@@ -320,7 +320,7 @@ def gap_findings(truth, report, watched):
 
     blind = blind_times(report)
     # Each edge may lie between two looks.
-    shortest = REPORTED_FROM_NS + 2 * report["coverage"].get("observe", {}).get("period_ns", 0)
+    shortest = REPORTED_FROM_NS + 2 * report.get("coverage", {}).get("observe", {}).get("period_ns", 0)
     logged = [(gap.span, gap.tid, gap.kind) for gap in truth.gaps]
     reported = [(span(gap), gap["tid"], gap["kind"]) for gap in report["gaps"]]
     for where, tid, kind in logged:

@@ -113,11 +113,15 @@ TEST_F(CqWatchTest, UnsignaledSendsAreIdleTime) {
   sends[0].head = 102;
   pass(kThreshold, NextCqe::absent);
   EXPECT_TRUE(watch.unsure_of());
+  CqWatch unsure = watch;
+  watch.signaled(0, {0, 0});
   ++consumed;
   const auto silence = look(NextCqe::unknown);
   ASSERT_TRUE(silence);
   EXPECT_FALSE(silence->outstanding);
   EXPECT_GT(watch.idle_ns(), 11 * kThreshold);
+  unsure.look({now, now + kLookTakes}, consumed, NextCqe::unknown, sends);
+  EXPECT_EQ(unsure.idle_ns(), 0u) << "what is not known is not called idle";
 }
 
 TEST_F(CqWatchTest, ASignaledSendBehindUnsignaledOnesCountsFromWhenItWasSeen) {
