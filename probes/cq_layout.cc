@@ -19,6 +19,22 @@ constexpr std::array<CqLayout, 2> mlx5_layouts = {{
     {"mlx5, rdma-core 64 and later", 472, 432, 480, 504},
 }};
 
+// The poll function counts several completions before it tells the adapter: seen in between, the
+// two differ by less than the CQ has entries. The CQ may be polled meanwhile: so what follows is
+// read first, and both are read again where they lie too far apart, as they do if this was
+// preempted.
+bool doorbell_follows(MemoryReader& memory, uint64_t consumer_index, uint64_t doorbell,
+                      uint64_t entries) {
+  constexpr int attempts = 4;
+  for (int i = 0; i < attempts; ++i) {
+    const auto told = memory.load<uint32_t>(doorbell);
+    const auto consumed = memory.load<uint32_t>(consumer_index);
+    if (!consumed || !told) return false;
+    if (((*consumed - be32toh(*told)) & doorbell_index_bits) < entries) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::span<const CqLayout> mlx5_cq_layouts() { return mlx5_layouts; }
@@ -38,12 +54,8 @@ bool has_layout(MemoryReader& memory, const MemoryMap& map, const CqInfo& cq,
     return false;
   }
   const auto doorbell = memory.load<uint64_t>(cq.address + layout.doorbell_record);
-  // The poll function counts several completions before it tells the adapter: seen in between, the
-  // two differ by less than the CQ has entries.
-  const auto consumed = memory.load<uint32_t>(cq.address + layout.consumer_index);
-  const auto told = doorbell ? memory.load<uint32_t>(*doorbell) : std::nullopt;
-  if (!consumed || !told) return false;
-  return ((*consumed - be32toh(*told)) & doorbell_index_bits) < entries;
+  return doorbell &&
+         doorbell_follows(memory, cq.address + layout.consumer_index, *doorbell, entries);
 }
 
 const CqLayout* find_cq_layout(MemoryReader& memory, const MemoryMap& map,
