@@ -275,6 +275,8 @@ def script_events(text, tid, cpu):
         if not (found := line.search(text_line)) or int(found[2]) != cpu:
             continue
         by_target, at, event, rest = int(found[1]) == tid, round(float(found[3]) * 1e9), found[4], found[5]
+        if by_target and event != "sched_switch" and "off" in opened:  # it came back without a trace
+            yield Event("off", opened.pop("off"), at, state)
         if event == "sched_switch":
             switch = SWITCH.search(rest)
             if not switch:
