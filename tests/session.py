@@ -7,8 +7,10 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
+import unittest
 
 
 # The workload's exit statuses that say what the machine lacks: a privilege, or a kernel feature.
@@ -147,3 +149,13 @@ def stop(child, timeout=30):
     """Ends a child as a person would, and gives its exit status."""
     child.signal(signal.SIGINT)
     return child.wait(timeout)
+
+
+def run_cases(cases, usage):
+    """The main of a script whose arguments are `--build DIR [CASE...]`: runs the class's cases, of which
+    `build` is the directory."""
+    arguments = sys.argv[1:]
+    if arguments[:1] != ["--build"]:
+        sys.exit(usage)
+    cases.build = os.path.abspath(arguments[1])
+    unittest.main(argv=[sys.argv[0], *(f"{cases.__name__}.{case}" for case in arguments[2:])], verbosity=2)

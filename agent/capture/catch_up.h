@@ -2,9 +2,9 @@
 // Lets the thread that drains the kernel's records keep up with them.
 //
 // On a housekeeping core full of other tasks an ordinary thread runs for some milliseconds in each
-// hundred: less than it takes where tasks switch a hundred thousand times a second, and records are
-// lost. So the thread is real-time, at the lowest priority, from when it is behind until it has not
-// been for a while; it sleeps between two turns all the same.
+// hundred: less than it takes where tasks switch a hundred thousand times a second, and ever more
+// records wait. So the thread is real-time, at the lowest priority, from when it is behind until it
+// has not been for a while; it sleeps between two turns all the same.
 #pragma once
 
 #include <sched.h>

@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 #include <sys/utsname.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>

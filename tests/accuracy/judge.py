@@ -25,7 +25,6 @@ FAMILY = {
 }
 
 
-
 def family(injected):
     if not injected.cause:
         return "idle"

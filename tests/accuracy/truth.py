@@ -48,8 +48,9 @@ class Truth:
 
 def spent(record):
     """Nanoseconds of its duration that a disturbance spent in its cause, by its own measure."""
+    own = "ran_ns", "slept_ns", "stopped_ns"
     parts = [value for key, value in record.get("facts", {}).items()
-             if key in ("ran_ns", "slept_ns", "stopped_ns") or key.startswith("ibv_") and key.endswith("_ns")]
+             if key in own or key.startswith("ibv_") and key.endswith("_ns")]
     return min(sum(parts), record["duration_ns"]) if parts else record["duration_ns"]
 
 

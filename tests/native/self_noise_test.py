@@ -16,23 +16,14 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
-import session  # noqa: E402  (found through the line above)
+import interrupts  # noqa: E402  (as the next one: found through the line above)
+import session  # noqa: E402
 
 POLLED = max(session.CPUS)
 # The rows of /proc/interrupts whose every interrupt a tracepoint shows, and what reports call them.
 # Of RES that is not so: the kernel counts some that it handles otherwise (scheduler_ipi in idle).
 ROWS = {"LOC": ("local_timer",), "CAL": ("call_function", "call_function_single"), "IWI": ("irq_work",)}
 SECONDS = 8
-
-build = None
-
-
-def counted():
-    """{row of /proc/interrupts: the polled CPU's number}"""
-    with open("/proc/interrupts", encoding="ascii") as file:
-        column = file.readline().split().index(f"CPU{POLLED}")
-        rows = {words[0].rstrip(":"): words[1:] for words in map(str.split, file)}
-    return {row: int(rows[row][column]) for row in ROWS}
 
 
 class SelfNoise(unittest.TestCase):
@@ -43,17 +34,17 @@ class SelfNoise(unittest.TestCase):
 
     def watch(self, *options):
         """The report's coverage, once it agrees with what the kernel counted meanwhile."""
-        programs = session.Programs(build)
+        programs = session.Programs(self.build)
         path = os.path.join(self.directory, "report.json")
         with programs.start_workload("--cpu", POLLED, "--duration", "400s", *options) as workload:
-            before = counted()
+            before = interrupts.taken_by(POLLED)
             with programs.start_agent(workload.pid, "--output", path) as agent:
                 agent.wait_for(r"(?i)\battached\b", 180)
-                attached = counted()
+                attached = interrupts.taken_by(POLLED)
                 time.sleep(SECONDS)
-                detaching = counted()
+                detaching = interrupts.taken_by(POLLED)
                 self.assertEqual(session.stop(agent, 120), 0, agent.text())
-            after = counted()
+            after = interrupts.taken_by(POLLED)
         with open(path, encoding="utf-8") as file:
             coverage = json.load(file)["coverage"]
         self.assertEqual(coverage["lost_records"], 0)
@@ -80,14 +71,5 @@ class SelfNoise(unittest.TestCase):
         self.assertGreater(coverage["silence_samples"], SECONDS * 1000 / 50 * 2)
 
 
-def main():
-    global build
-    arguments = sys.argv[1:]
-    if arguments[:1] != ["--build"]:
-        sys.exit(__doc__)
-    build = os.path.abspath(arguments[1])
-    unittest.main(argv=[sys.argv[0], *(f"SelfNoise.{case}" for case in arguments[2:])], verbosity=2)
-
-
 if __name__ == "__main__":
-    main()
+    session.run_cases(SelfNoise, __doc__)

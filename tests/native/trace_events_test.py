@@ -21,14 +21,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import session  # noqa: E402  (found through the line above)
 
-build = None
-
 
 class TraceEvents(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         session.leave_polled_core()
-        cls.programs = session.Programs(build)
+        cls.programs = session.Programs(cls.build)
 
     def setUp(self):
         self.directory = tempfile.mkdtemp(prefix="pollgap-trace.")
@@ -98,14 +96,5 @@ class TraceEvents(unittest.TestCase):
         self.assertTrue(any("came too fast" in text for text in coverage["warnings"]), coverage)
 
 
-def main():
-    global build
-    arguments = sys.argv[1:]
-    if arguments[:1] != ["--build"]:
-        sys.exit(__doc__)
-    build = os.path.abspath(arguments[1])
-    unittest.main(argv=[sys.argv[0], *(f"TraceEvents.{case}" for case in arguments[2:])], verbosity=2)
-
-
 if __name__ == "__main__":
-    main()
+    session.run_cases(TraceEvents, __doc__)
