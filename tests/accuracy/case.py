@@ -99,12 +99,15 @@ class Case:
                                                 judge.blind_times(self.report))
                            for injected in self.truth.injected]
         self.findings += [judgement.finding for judgement in self.judgements if judgement.finding]
+        self.check_sight()
         self.replay()
 
-    def saw_half(self):
-        """Whether the agent could look at more than half of what was injected."""
+    def check_sight(self):
+        """The agent could look at half of what was injected, at least."""
         blind = [judgement.verdict for judgement in self.judgements].count("blind")
-        return 2 * blind <= len(self.judgements)
+        if 2 * blind > len(self.judgements):
+            self.findings.append(judge.Finding(
+                "blind", f"the agent came too late to look at {blind} of {len(self.judgements)}"))
 
     def replay(self):
         """The capture gives the same report, byte for byte."""
