@@ -170,6 +170,7 @@ static __always_inline void sample_at_tick(void *ctx) {
   struct pg_thread_clock *clock;
   u64 now;
   if (!thread) return;
+  if (thread->out_ns) back_unseen(thread);
   clock = clock_of(thread);
   now = bpf_ktime_get_ns();
   if (!clock || now - clock->last_poll_ns < config.stack_ns) return;

@@ -116,6 +116,7 @@ void ObservedGaps::take_off_cpu(const ev_off_cpu& off) {
     thread.cpus.push_back({off.header.end_ns, off.header.cpu});
     if (thread.cpus.size() > kMostCpus) thread.cpus.erase(thread.cpus.begin());
   }
+  if ((off.flags & EV_OFF_UNSEEN) != 0) return;  // it may have run again all the while
   if ((off.flags & EV_OFF_WAITS_EVENT) != 0) {
     thread.events.push_back({off.header.start_ns, off.header.end_ns});
   } else {

@@ -86,6 +86,16 @@ TEST_F(ObservedGapsTest, InUserCodeTheEdgesAreTheMiddlesOfTheirWindows) {
   EXPECT_EQ(told[0].flags, EV_GAP_OBSERVED | EV_GAP_NO_RETURN);
 }
 
+TEST_F(ObservedGapsTest, ComingBackUnseenIsNoStall) {
+  off_cpu(10 * kMs, 12 * kMs);
+  off_cpu(12 * kMs, 40 * kMs, EV_OFF_UNSEEN);
+  const auto told = tell();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].gap_kind, EV_GAP_STALLED);
+  EXPECT_EQ(start(told[0]), 10 * kMs);
+  EXPECT_EQ(end(told[0]), 12 * kMs);
+}
+
 TEST_F(ObservedGapsTest, OffTheCpuTheyAreExact) {
   off_cpu(10 * kMs + 70 * kUs, 15 * kMs + 30 * kUs);
   silence(unpolled({10 * kMs, 10 * kMs + kPeriod}, {15 * kMs, 15 * kMs + kPeriod}));
