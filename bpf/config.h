@@ -15,6 +15,9 @@
 #define PG_MAX_CPUS 1024
 #define PG_MAX_THREADS 256
 
+/* A timer whose interrupt comes so late was on a core that took none. */
+#define PG_STANDSTILL_NS 300000ull
+
 /* Of followed tracepoints, each CPU records at most so many in a window; the others are counted. */
 #define PG_TRACE_WINDOW_NS 100000000ull
 #define PG_TRACE_WINDOW_RECORDS 64
@@ -26,8 +29,10 @@ struct pg_config {
   __u32 steal_valid;    /* 1: the steal clock counts here, or nothing can steal */
   __u32 steal_at_ticks; /* 1: the scheduler's copy of the steal clock is read, at ticks and switches
                          */
+  __u32 smi_counted;    /* 1: smi_counters holds each CPU's counter of SMIs */
   __u32 observe;        /* 1: polls are not timed. The agent looks at the CQs, and tells in
                            pg_thread_clock.last_poll_ns until when no completion waited for the thread */
+  __u32 reserved;
   __u64 threshold_ns;
   __u64 stack_ns;       /* intervals at least this long get a stack */
   __u64 fault_run_ns;   /* faults closer than this to each other are one run ... */
@@ -95,7 +100,10 @@ struct pg_cpu {
   __u64 rq_clock;        /* the runqueue's clock when the timer interrupt began */
   __u64 trace_window_ns; /* since when trace_records are counted */
   __u32 trace_records;   /* of followed tracepoints that fired here in that window */
-  __u32 reserved;
+  __u32 smi_wanted;      /* a stall has ended here since the last reading of the SMI count */
+  __u64 smi_count;       /* that reading; smi_read_ns: when it was; 0: never */
+  __u64 smi_read_ns;
+  __u64 smi_same_ns;        /* the earliest reading that gave the same */
   struct pg_ipi_sender ipi; /* who sent the latest IPI to this CPU */
 } __attribute__((aligned(64)));
 

@@ -35,14 +35,16 @@ enum ev_kind {
   EV_VERB = 7,   /* struct ev_verb: a target thread called a control-path verb */
   EV_SAMPLE = 8, /* struct ev_sample: where a target thread stood at start_ns (== end_ns) */
   EV_STACK = 9,  /* struct ev_stack: a stack that belongs to the record that follows it */
-  EV_SIGNAL = 10,   /* struct ev_signal: a signal was sent to the target */
-  EV_MIGRATE = 11,  /* struct ev_migrate: a target thread was moved to another CPU */
-  EV_GAP = 12,      /* struct ev_gap: a polling thread was silent on a CQ */
-  EV_WC_ERROR = 13, /* struct ev_wc_error: a poll returned error completions */
-  EV_PROCESS = 14,  /* struct ev_process: a target thread exited, or the target called exec */
-  EV_STEAL = 15,    /* struct ev_steal: a watched CPU's steal clock was read */
-  EV_TRACE = 16,    /* struct ev_trace: a followed tracepoint fired. It does not leave the capture
-                       stage, which decodes it: EV_TRACE_EVENT */
+  EV_SIGNAL = 10,     /* struct ev_signal: a signal was sent to the target */
+  EV_MIGRATE = 11,    /* struct ev_migrate: a target thread was moved to another CPU */
+  EV_GAP = 12,        /* struct ev_gap: a polling thread was silent on a CQ */
+  EV_WC_ERROR = 13,   /* struct ev_wc_error: a poll returned error completions */
+  EV_PROCESS = 14,    /* struct ev_process: a target thread exited, or the target called exec */
+  EV_STEAL = 15,      /* struct ev_steal: a watched CPU's steal clock was read */
+  EV_TRACE = 16,      /* struct ev_trace: a followed tracepoint fired. It does not leave the capture
+                         stage, which decodes it: EV_TRACE_EVENT */
+  EV_SMI = 17,        /* struct ev_smi: a watched CPU's count of SMIs was read */
+  EV_STANDSTILL = 18, /* struct ev_standstill: the agent's own core took no interrupt for long */
 
   EV_FIRST_AGENT_KIND = 64,
   EV_NAME = 64, /* struct ev_name: what an address, id or number is called */
@@ -236,6 +238,10 @@ enum ev_sample_mode {
   EV_SAMPLE_UPROBE = 3, /* in the kernel's handling of a uprobe that user code had run into */
 };
 
+/* ev_sample.flags */
+#define EV_SAMPLE_ASKED_LATER \
+  0x1u /* the IPI left at asked_ns or later: who sends IPIs is traced since Linux 6.4 */
+
 struct ev_sample {
   struct ev_header header;
   __u32 tid;
@@ -243,8 +249,10 @@ struct ev_sample {
   __u32 mode;   /* enum ev_sample_mode: what it was executing */
   __u32 on_cpu; /* 1: the thread was the running task of the CPU */
   __u64 user_ip;
-  __u64 asked_ns; /* with EV_SAMPLE_SILENCE: when the agent's IPI left, 0 unknown (Linux
-                     before 6.4); the answer came at start_ns */
+  __u64 asked_ns; /* with EV_SAMPLE_SILENCE: when the agent's IPI left; the answer came at
+                     start_ns */
+  __u32 flags;    /* EV_SAMPLE_* */
+  __u32 reserved;
 };
 
 enum ev_stack_role {
@@ -284,6 +292,22 @@ struct ev_steal {
   struct ev_header header; /* start: the reading before, or the first that gave the same; end: this
                               one */
   __u64 steal_ns;          /* stolen between the two */
+};
+
+/*
+ * System management interrupts (SMIs), in which the firmware has the CPU. Written when the CPU's
+ * count of them has advanced since the last reading, and after each stall; a CPU's records follow
+ * each other without holes.
+ */
+struct ev_smi {
+  struct ev_header header; /* as ev_steal's */
+  __u64 count;             /* SMIs between the two */
+};
+
+/* The agent's sampler slept, and its timer's interrupt came late: a core took none for so long. */
+struct ev_standstill {
+  struct ev_header header; /* start: when the timer was due; end: when its interrupt came; cpu:
+                              where */
 };
 
 /* A tracepoint of a driver or kernel module, whose layout only the running kernel knows. */

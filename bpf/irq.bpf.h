@@ -8,6 +8,7 @@
 #define POLLGAP_IRQ_BPF_H
 
 #include "sched.bpf.h"
+#include "smi.bpf.h"
 
 /* An IPI sent longer ago than this has been taken already, unless interrupts were off for so long.
  */
@@ -138,7 +139,7 @@ FOLLOW_VECTOR(spurious_apic, EV_VECTOR_SPURIOUS_APIC)
  * entry), and the sample.
  */
 static __always_inline void emit_sample(void *ctx, struct thread_state *thread, u32 cpu, u64 now,
-                                        u32 reason, u64 asked_ns) {
+                                        u32 reason, u64 asked_ns, u32 flags) {
   struct pt_regs *regs;
   struct ev_stack *kernel;
   struct ev_sample *record;
@@ -158,6 +159,8 @@ static __always_inline void emit_sample(void *ctx, struct thread_state *thread, 
   record->reason = reason;
   record->on_cpu = 1;
   record->asked_ns = asked_ns;
+  record->flags = flags;
+  record->reserved = 0;
   regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
   record->user_ip = regs ? BPF_CORE_READ(regs, ip) : 0;
   record->mode = regs && in_probe_call(regs) ? EV_SAMPLE_UPROBE : EV_SAMPLE_UNTOLD;
@@ -174,7 +177,7 @@ static __always_inline void sample_at_tick(void *ctx) {
   clock = clock_of(thread);
   now = bpf_ktime_get_ns();
   if (!clock || now - clock->last_poll_ns < config.stack_ns) return;
-  emit_sample(ctx, thread, bpf_get_smp_processor_id(), now, EV_SAMPLE_TICK, 0);
+  emit_sample(ctx, thread, bpf_get_smp_processor_id(), now, EV_SAMPLE_TICK, 0, 0);
 }
 
 SEC("tp_btf/local_timer_entry")
@@ -189,6 +192,7 @@ int BPF_PROG(on_local_timer_entry, int number) {
 SEC("tp_btf/local_timer_exit")
 int BPF_PROG(on_local_timer_exit, int number) {
   struct pg_cpu *state = watched_cpu();
+  if (state) note_smis(state, bpf_ktime_get_ns());
   /* Not every timer interrupt is a tick, in which the scheduler looks at the time. */
   if (state && config.steal_at_ticks && state->hardirq_ns &&
       state->rq_clock != BPF_CORE_READ(this_rq(), clock))

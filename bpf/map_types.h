@@ -95,6 +95,7 @@ struct quick_polls {
   __u64 index_address;         /* of the consumer index, in the target */
   __u64 last_ns, steal_ns, wc; /* of the latest */
   __u64 before_ns;             /* when the one before it was */
+  __u64 began_ns;              /* when the first of them was */
   __u64 polls;
   __u32 consumer_index;
   __u32 slot; /* the thread's in thread_clocks */

@@ -235,7 +235,11 @@ static __always_inline void stall(void *ctx, struct thread_state *thread, struct
     end_window(thread, state, cq ? cq->outstanding : 0, cq ? cq->since_ns : 0, cq_address, start,
                start, 0, 0);
   flush_pending(thread, cpu);
-  if (cpu_state) cpu_state->steal_wanted = 1;
+  if (cpu_state) {
+    cpu_state->steal_wanted = 1;
+    cpu_state->smi_wanted = 1;
+    note_smis(cpu_state, end);
+  }
   /* Time stolen during a wait beside the gap is not told from such in the gap. */
   if (config.steal_valid && state->exit_cpu == cpu &&
       (!(flags & EV_GAP_WAITED_EVENT) || steal == state->exit_steal_ns)) {
@@ -251,6 +255,8 @@ static __always_inline void stall(void *ctx, struct thread_state *thread, struct
 static __always_inline void note_exit(struct thread_state *thread, struct poll_state *state,
                                       u64 now, u64 steal) {
   struct pg_thread_clock *clock = clock_of(thread);
+  struct pg_cpu *cpu = cpu_state_of(bpf_get_smp_processor_id());
+  if (cpu) note_smis(cpu, now);
   state->before_ns = state->exit_ns;
   state->exit_ns = now;
   state->last_ns = now;
@@ -529,6 +535,7 @@ static __always_inline bool quick_poll(u64 cq, u64 wc, u64 cookie, u64 steal, u6
   if (!here || here->thread != bpf_get_current_pid_tgid() || here->cq != cq ||
       here->cookie != cookie || now - here->last_ns >= config.threshold_ns || detaching)
     return false;
+  if (config.smi_counted && now - here->began_ns >= SMI_READ_NS) return false;
   slot = here->slot;
   if (bpf_probe_read_user(&index, sizeof(index), (void *)here->index_address) ||
       index != here->consumer_index)
@@ -555,6 +562,7 @@ static __always_inline void begin_quick_polls(const struct thread_state *thread,
   here->cookie = cookie;
   here->index_address = cq + layout->consumer_index;
   here->last_ns = state->exit_ns;
+  here->began_ns = state->exit_ns;
   here->before_ns = state->before_ns;
   here->steal_ns = state->exit_steal_ns;
   here->wc = state->wc;
@@ -997,12 +1005,17 @@ int on_silence(struct bpf_raw_tracepoint_args *ctx) {
   struct thread_state *thread = current_target_thread();
   struct pg_cpu *state = cpu_state_of(cpu);
   u64 now = bpf_ktime_get_ns();
+  u64 asked = ctx->args[0];
+  u32 flags = EV_SAMPLE_ASKED_LATER;
   if (!state) return 0;
   state->sampled = 1;
   if (thread) {
     const struct pg_ipi_sender *sent = &state->ipi;
-    bool by_agent = sent->pid == config.agent_pid && sent->at_ns >= ctx->args[0];
-    emit_sample(ctx, thread, cpu, now, EV_SAMPLE_SILENCE, by_agent ? sent->at_ns : 0);
+    if (sent->pid == config.agent_pid && sent->at_ns >= asked) {
+      asked = sent->at_ns;
+      flags = 0;
+    }
+    emit_sample(ctx, thread, cpu, now, EV_SAMPLE_SILENCE, asked, flags);
   } else if (state->watched && ctx->args[1]) {
     emit_run(state, bpf_get_current_task_btf(), cpu, now);
   }
@@ -1022,7 +1035,27 @@ int on_tell_pending(struct bpf_raw_tracepoint_args *ctx) {
   if (!thread) return 0;
   flush_pending(thread, thread->cpu);
   state = cpu_state_of(thread->cpu);
-  if (state) state->steal_wanted = 1;
+  if (state) state->steal_wanted = state->smi_wanted = 1;
+  return 0;
+}
+
+/*
+ * Run by the agent's sampler on its own CPU when its sleep ended late. Argument: when its timer was
+ * due. Late is not enough, it may have waited for its CPU: told is only that its wakeup, which the
+ * timer's interrupt makes, was late.
+ */
+SEC("raw_tp")
+int on_late_timer(struct bpf_raw_tracepoint_args *ctx) {
+  u32 tid = (u32)bpf_get_current_pid_tgid();
+  u32 key = tid & (WAKER_SLOTS - 1);
+  u64 due = ctx->args[0], woken;
+  struct waker_slot *slot = bpf_map_lookup_elem(&wakers, &key);
+  struct ev_standstill *record;
+  if (!slot || *(volatile u32 *)&slot->tid != tid) return 0;
+  woken = slot->waker.at_ns;
+  if (woken < due + PG_STANDSTILL_NS) return 0;
+  record = reserve_record(struct ev_standstill, EV_STANDSTILL, slot->waker.cpu, due, woken);
+  if (record) submit(record);
   return 0;
 }
 

@@ -140,6 +140,12 @@ Result<KernelPrograms> KernelPrograms::load(const pg_config& config, bool hyperv
   const bool at_polls = programs.steal_ == StealReading::at_polls;
   if (at_polls) settings.steal_valid = 1;
   settings.steal_at_ticks = programs.steal_ == StealReading::at_ticks ? 1 : 0;
+  if (Result<SmiCounters> counters = SmiCounters::open()) {
+    programs.smi_counters_ = std::move(*counters);
+    settings.smi_counted = 1;
+  } else {
+    programs.smis_not_counted_ = counters.error().message;
+  }
   std::memcpy(const_cast<char*>(reinterpret_cast<const volatile char*>(&object.rodata->config)),
               &settings, sizeof(settings));
   object.rodata->possible_cpus = static_cast<uint32_t>(libbpf_num_possible_cpus());
@@ -168,6 +174,8 @@ Result<KernelPrograms> KernelPrograms::load(const pg_config& config, bool hyperv
     }
   }
   if (const int error = pollgap_bpf::load(&object); error != 0) return load_error(error);
+  if (!programs.smi_counters_.put(object.maps.smi_counters))
+    programs.smis_not_counted_ = "the programs cannot read the event msr/smi";
   for (const pid_t tid : tids) {
     const auto key = static_cast<uint32_t>(tid);
     const uint8_t one = 1;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/capture/smi_counters.h"
 #include "bpf/config.h"
 #include "probes/result.h"
 
@@ -67,6 +68,8 @@ class KernelPrograms {
   bool multi_uprobes() const { return multi_uprobes_; }
 
   StealReading steal() const { return steal_; }
+  // Why SMIs are not counted; empty: they are, on all CPUs.
+  const std::string& smis_not_counted() const { return smis_not_counted_; }
 
   // Since loading.
   uint64_t lost_records() const;
@@ -95,6 +98,8 @@ class KernelPrograms {
   MappedArray<pg_cpu> cpus_;
   bool multi_uprobes_ = false;
   StealReading steal_ = StealReading::none;
+  SmiCounters smi_counters_;
+  std::string smis_not_counted_;
 };
 
 }  // namespace pollgap

@@ -347,11 +347,14 @@ Json CaptureSession::Impl::coverage() const {
             {"missing_tracepoints", programs.missing()},
             {"polls_without_return", probes.without_return()},
             {"steal_clock_read", programs.steal() != StealReading::none || config.steal_valid != 0},
+            {"smis_counted", programs.smis_not_counted().empty()},
             {"silence_samples", sampler ? sampler->asked() : 0},
             {"polling_threads", threads_followed},
             {"threads_refused", programs.threads_refused()},
             {"uprobes", probes.count()},
             {"shares_polled_core", shares_core}};
+  if (const std::string& why = programs.smis_not_counted(); !why.empty())
+    json["smis_not_counted"] = why;
   json["trace_events_dropped"] = programs.trace_dropped();
   std::vector<std::string> told = notes;
   if (observation) {

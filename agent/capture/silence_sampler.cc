@@ -19,6 +19,10 @@ struct Asked {
   uint64_t next_ns = 0;   // silence at which to ask again
 };
 
+timespec timespec_of(uint64_t ns) {
+  return {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+}
+
 }  // namespace
 
 void sample_cpu(KernelPrograms& programs, uint32_t cpu, bool snapshot) {
@@ -36,6 +40,17 @@ SilenceSampler::~SilenceSampler() {
   thread_.join();
 }
 
+// Sleeps for half the threshold. Whether the core stood still meanwhile is for the kernel side to
+// say, which has seen when the timer's interrupt came.
+void SilenceSampler::sleep() {
+  uint64_t due_ns = monotonic_ns() + first_ns_;
+  const timespec until = timespec_of(due_ns);
+  clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);
+  if (monotonic_ns() < due_ns + PG_STANDSTILL_NS) return;
+  LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = &due_ns, .ctx_size_in = sizeof(due_ns));
+  bpf_prog_test_run_opts(bpf_program__fd(programs_.object().progs.on_late_timer), &options);
+}
+
 void SilenceSampler::watch() {
   // A few microseconds in each half threshold: late, they would be worth nothing. Not by a nice
   // value: where the target is in one cgroup or autogroup with the agent, what this thread weighs
@@ -45,10 +60,8 @@ void SilenceSampler::watch() {
   sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &low);
   const auto& clocks = programs_.clocks();
   std::vector<Asked> asked(clocks.size());
-  const timespec pause{static_cast<time_t>(first_ns_ / 1'000'000'000),
-                       static_cast<long>(first_ns_ % 1'000'000'000)};
   while (!stop_) {
-    nanosleep(&pause, nullptr);
+    sleep();
     for (size_t slot = 0; slot < clocks.size() && clocks[slot].tid != 0; ++slot) {
       const volatile pg_thread_clock& clock = clocks[slot];
       const uint64_t last_ns = clock.last_poll_ns;

@@ -5,6 +5,9 @@
 // last (shared memory, no system call but its own sleep). Only when one is silent, on its CPU, and
 // in no kernel entry does it run a program on that CPU, by an IPI: once at half the threshold, then
 // each time the silence has doubled. While the target polls, its core is left alone.
+//
+// It is also the witness of standstills: where its sleep ends late because the timer's interrupt
+// came late, its own core did not run.
 #pragma once
 
 #include <atomic>
@@ -27,6 +30,7 @@ class SilenceSampler {
 
  private:
   void watch();
+  void sleep();
 
   KernelPrograms& programs_;
   const uint64_t first_ns_;

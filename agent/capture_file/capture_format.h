@@ -20,7 +20,7 @@ struct CaptureFormat {
   static constexpr std::array<char, 8> kMagic = {'P', 'G', 'C', 'A', 'P', 0, 0, 0};
   static constexpr uint32_t kVersion = 1;
   // Changes whenever a record of bpf/evidence.h changes its layout or meaning.
-  static constexpr uint32_t kRecordAbi = 2;
+  static constexpr uint32_t kRecordAbi = 3;
   static constexpr size_t kHeaderBytes = 16;
   static constexpr size_t kBlockHeaderBytes = 8;
   static constexpr size_t kMaxBlockBytes = 1 << 20;

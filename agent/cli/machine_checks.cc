@@ -22,6 +22,7 @@
 #include <string_view>
 
 #include "agent/capture/host_facts.h"
+#include "agent/capture/smi_counters.h"
 #include "agent/cli/check.h"
 #include "agent/report/cpu_list.h"
 #include "bpf/config.h"
@@ -182,10 +183,21 @@ Check kernel_symbols() {
           {}};
 }
 
+Check without_hypervisor() {
+  const Result<SmiEvent> smis = find_smi_event();
+  if (smis) return {Grade::ok, "stolen time", "no hypervisor; SMIs are counted", "", {}};
+  return {Grade::warn,
+          "stolen time",
+          fmt::format("no hypervisor; SMIs are not counted ({})", smis.error().message),
+          "time that the firmware takes shows as unexplained: compare with rtla hwnoise on a core "
+          "that does not poll",
+          {}};
+}
+
 Check steal() {
   switch (steal_clock()) {
     case StealClock::none_needed:
-      return {Grade::ok, "stolen time", "no hypervisor", "", {}};
+      return without_hypervisor();
     case StealClock::counts:
       return {Grade::ok, "stolen time", "the hypervisor's steal clock counts", "", {}};
     case StealClock::silent:

@@ -5,6 +5,14 @@
 #include <set>
 
 namespace pollgap {
+namespace {
+
+// Where there were none for so long before a gap, it would be a rare chance ...
+constexpr uint64_t kLatelyNs = 1'000'000'000;
+// ... that one came in this time right before it.
+constexpr uint64_t kShortlyBeforeNs = 20'000'000;
+
+}  // namespace
 
 Account::Account(const Timeline& timeline, const Dictionary& names, const Session& session,
                  const GapRecord& gap)
@@ -17,6 +25,7 @@ Account::Account(const Timeline& timeline, const Dictionary& names, const Sessio
       free_(gap.header.start_ns, gap.header.end_ns) {
   find_losses();
   find_steal();
+  find_smis();
   find_verbs();
 }
 
@@ -43,6 +52,11 @@ void Account::find_losses() {
   }
 }
 
+bool Account::stayed() const {
+  return std::none_of(activity_.begin(), activity_.end(),
+                      [this](const Stint& stint) { return stint.cpu != gap_.header.cpu; });
+}
+
 // The clock was read at both edges, or by the scheduler, at times around them. A thread that moved
 // in between had two clocks.
 void Account::find_steal() {
@@ -51,10 +65,7 @@ void Account::find_steal() {
     return;
   }
   const CpuTimeline* cpu = timeline_.cpu(gap_.header.cpu);
-  const bool moved = std::any_of(activity_.begin(), activity_.end(), [this](const Stint& stint) {
-    return stint.cpu != gap_.header.cpu;
-  });
-  if (!session_.steal_at_ticks || cpu == nullptr || moved) {
+  if (!session_.steal_at_ticks || cpu == nullptr || !stayed()) {
     return;
   }
   uint64_t covered_ns = start_ns();
@@ -68,6 +79,45 @@ void Account::find_steal() {
     }
   });
   steal_.known = covered_ns >= end_ns();
+}
+
+void Account::find_smis() {
+  const CpuTimeline* cpu = timeline_.cpu(gap_.header.cpu);
+  if (cpu == nullptr || !stayed()) {
+    return;
+  }
+  uint64_t from_ns = UINT64_MAX;
+  uint64_t until_ns = 0;
+  uint64_t first_ns = UINT64_MAX;
+  cpu->smis.for_each_overlapping(start_ns(), end_ns(), [&](const ev_smi& reading) {
+    from_ns = std::min<uint64_t>(from_ns, reading.header.start_ns);
+    until_ns = std::max<uint64_t>(until_ns, reading.header.end_ns);
+    if (reading.count > 0 && reading.header.end_ns > start_ns()) {
+      smis_.count += reading.count;
+      first_ns = std::min<uint64_t>(first_ns, reading.header.start_ns);
+    }
+  });
+  smis_.known = from_ns <= start_ns() && until_ns >= end_ns();
+  smis_.before_ns = first_ns < start_ns() ? start_ns() - first_ns : 0;
+  smis_.tell =
+      smis_.count > 0 && smis_.before_ns <= std::max<uint64_t>(duration_ns(), kShortlyBeforeNs);
+  const uint64_t lately_ns = start_ns() > kLatelyNs ? start_ns() - kLatelyNs : 0;
+  cpu->smis.for_each_overlapping(lately_ns, start_ns(), [&](const ev_smi& reading) {
+    smis_.frequent = smis_.frequent || (reading.count > 0 && reading.header.end_ns <= start_ns());
+  });
+}
+
+uint32_t Account::stolen_by_smis() {
+  if (!stolen_by_smis_) {
+    // Otherwise one that came before the gap, and was short, may have been counted.
+    const bool surely =
+        smis_.before_ns == 0 || (smis_.before_ns <= kShortlyBeforeNs && !smis_.frequent);
+    stolen_by_smis_ = add_origin({.key = {Cause::stolen, static_cast<uint64_t>(Thief::firmware)},
+                                  .source = {},
+                                  .grade = surely ? Grade::exact : Grade::indirect,
+                                  .count = smis_.count});
+  }
+  return *stolen_by_smis_;
 }
 
 void Account::find_verbs() {

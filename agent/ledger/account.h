@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,15 @@ struct StealEvidence {
   uint64_t beside_ns = 0;  // between the readings, but outside the gap: it may have advanced there
 };
 
+// The system management interrupts that the gap's CPU has counted.
+struct SmiEvidence {
+  bool known = false;      // it was read before and after the gap
+  uint64_t count = 0;      // between the readings around the gap
+  uint64_t before_ns = 0;  // so long before the gap the first of them may have come
+  bool frequent = false;   // others came lately
+  bool tell = false;       // it came in the gap, or not much before it
+};
+
 class Account {
  public:
   Account(const Timeline& timeline, const Dictionary& names, const Session& session,
@@ -51,6 +61,11 @@ class Account {
   bool evidence_complete() const { return lost_records_ == 0 && !history_cut_; }
 
   const StealEvidence& steal() const { return steal_; }
+  const SmiEvidence& smis() const { return smis_; }
+  // Stolen by SMIs: one and the same origin for all that they took of the gap.
+  uint32_t stolen_by_smis();
+  // It was on one CPU all the while, the gap's.
+  bool stayed() const;
 
   // A late completion that cannot have been the thread's doing: it polled all the while, or the
   // completion is known not to have come.
@@ -89,6 +104,7 @@ class Account {
  private:
   void find_losses();
   void find_steal();
+  void find_smis();
   void find_verbs();
 
   const Timeline& timeline_;
@@ -106,6 +122,8 @@ class Account {
   std::map<std::string, uint32_t> text_ids_{{std::string(), 0}};
   std::map<uint32_t, CpuOccupation> occupations_;
   StealEvidence steal_;
+  SmiEvidence smis_;
+  std::optional<uint32_t> stolen_by_smis_;
   uint64_t lost_records_ = 0;
   bool history_cut_ = false;
 };

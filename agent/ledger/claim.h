@@ -23,6 +23,9 @@ enum class Grade {
   weak,      // rests on an upper bound or on the absence of other evidence
 };
 
+// Who had the CPU: CulpritKey::a of Cause::stolen.
+enum class Thief : uint64_t { hypervisor, firmware };
+
 // Two claims with the same key have the same culprit. a and b identify it within its cause.
 struct CulpritKey {
   Cause cause = Cause::unexplained;

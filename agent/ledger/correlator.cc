@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <optional>
 
 #include "agent/ledger/dictionary.h"
 #include "agent/ledger/ledger.h"
@@ -17,11 +18,15 @@ namespace {
 // thread had waited, or for the next reading of the steal clock. A real-time task can keep a core
 // for 950 ms (RT throttling).
 constexpr uint64_t kLongestAwaitNs = 1'000'000'000;
+// What the agent's sampler has to say of a gap has been said so long after it: it is woken, as a
+// real-time task, when the machine goes on, as the thread is.
+constexpr uint64_t kStandstillAwaitNs = 5'000'000;
 
 struct WaitingGap {
   GapRecord record;
   bool awaits_run = false;
   bool awaits_steal = false;
+  std::optional<bool> awaits_standstill;  // looked at when nothing else is awaited
 
   bool waits() const { return awaits_run || awaits_steal; }
 };
@@ -58,6 +63,7 @@ struct Correlator::Impl {
   bool take_interrupt(std::span<const std::byte> record);
   void note_time(const ev_header& header);
   bool still_waits(WaitingGap& gap) const;
+  bool awaits_standstill(WaitingGap& gap, uint64_t now_ns) const;
   void release_gaps(const ev_header& header, std::vector<Gap>& gaps);
   void release_all(std::vector<Gap>& gaps);
   void release_front(std::vector<Gap>& gaps);
@@ -207,6 +213,17 @@ bool Correlator::Impl::still_waits(WaitingGap& gap) const {
   return gap.waits();
 }
 
+bool Correlator::Impl::awaits_standstill(WaitingGap& gap, uint64_t now_ns) const {
+  const uint64_t end_ns = gap.record.header.end_ns;
+  if (now_ns > end_ns && now_ns - end_ns > kStandstillAwaitNs) {
+    return false;
+  }
+  if (!gap.awaits_standstill) {
+    gap.awaits_standstill = may_lack_standstill(timeline, names, session, gap.record);
+  }
+  return *gap.awaits_standstill;
+}
+
 void Correlator::Impl::release_gaps(const ev_header& header, std::vector<Gap>& gaps) {
   const bool may_end_a_wait =
       header.kind == EV_RUN || header.kind == EV_STEAL || header.kind == EV_GAP;
@@ -214,6 +231,9 @@ void Correlator::Impl::release_gaps(const ev_header& header, std::vector<Gap>& g
     const uint64_t end_ns = waiting.front().record.header.end_ns;
     const bool too_long = header.end_ns > end_ns && header.end_ns - end_ns > kLongestAwaitNs;
     if (!too_long && waiting.front().waits() && (!may_end_a_wait || still_waits(waiting.front()))) {
+      return;
+    }
+    if (awaits_standstill(waiting.front(), header.end_ns)) {
       return;
     }
     release_front(gaps);

@@ -70,8 +70,7 @@ class DetailMaker {
 
   void operator()(std::monostate) {
     if (origin_.key.cause == Cause::stolen) {
-      detail_.note = fmt::format("the steal clock of CPU {} advanced by {}",
-                                 account_.gap().header.cpu, format_duration(account_.steal().ns));
+      set_thief();
     }
   }
 
@@ -175,6 +174,23 @@ class DetailMaker {
       detail_.quota_ns = (*off)->quota_ns;
       detail_.period_ns = (*off)->period_ns;
     }
+  }
+
+  void set_thief() {
+    const uint32_t cpu = account_.gap().header.cpu;
+    if (static_cast<Thief>(origin_.key.a) == Thief::hypervisor) {
+      detail_.kind = "hypervisor";
+      detail_.note = fmt::format("the steal clock of CPU {} advanced by {}", cpu,
+                                 format_duration(account_.steal().ns));
+      return;
+    }
+    const SmiEvidence& smis = account_.smis();
+    detail_.kind = "smi";
+    detail_.note =
+        fmt::format("CPU {} counted {} SMI{}{}", cpu, smis.count, smis.count == 1 ? "" : "s",
+                    smis.before_ns == 0
+                        ? ""
+                        : fmt::format(" since {} before the gap", format_duration(smis.before_ns)));
   }
 
   void set_stop(const OffCpu& off) {
@@ -368,8 +384,9 @@ std::string culprit_name(Cause cause, const Detail& detail) {
       return detail.task ? task_name(*detail.task) : interrupt_name(detail);
     case Cause::unexplained:
       return detail.note.empty() ? "unexplained" : detail.note;
-    case Cause::nmi:
     case Cause::stolen:
+      return detail.kind == "smi" ? "SMI" : detail.kind;
+    case Cause::nmi:
     case Cause::late_completion:
       break;
   }

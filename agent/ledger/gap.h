@@ -81,6 +81,7 @@ struct Detail {
   uint64_t quota_ns = 0;
   uint64_t period_ns = 0;
   // stopped: "signal", "ptrace", "freezer". self_kernel: "syscall", "page_fault",
+  // stolen: "hypervisor", "smi",
   // hard_irq: "device", "local_timer", "reschedule", "call_function", ... soft_irq: "TIMER", ...
   std::string kind;
   std::string signal;  // stopped: "SIGSTOP"
@@ -181,6 +182,8 @@ struct GapEvidence {
   uint32_t outstanding = 0;      // signaled sends outstanding when it ended
   uint64_t polls = 0;            // inside it
   std::optional<uint64_t> steal_ns;
+  std::optional<uint64_t> smis;  // that its CPU counted
+  uint64_t smis_before_ns = 0;   // so long before the gap the first of them may have come
   std::optional<ErrorCompletions> errors;
   std::vector<Migration> migrations;
   std::vector<TraceEvidence> trace_events;  // the first of them

@@ -8,8 +8,10 @@
 #include "agent/ledger/detail.h"
 #include "agent/ledger/rules.h"
 #include "agent/ledger/segments.h"
+#include "agent/ledger/standstill.h"
 #include "agent/ledger/trace_evidence.h"
 #include "agent/ledger/verdict.h"
+#include "bpf/config.h"
 
 namespace pollgap {
 namespace {
@@ -112,6 +114,8 @@ GapEvidence gap_evidence(const Account& account) {
                        .outstanding = gap.outstanding,
                        .polls = gap.polls,
                        .steal_ns = std::nullopt,
+                       .smis = std::nullopt,
+                       .smis_before_ns = account.smis().before_ns,
                        .errors = error_completions(account),
                        .migrations = migrations(account),
                        .trace_events = {},
@@ -120,12 +124,16 @@ GapEvidence gap_evidence(const Account& account) {
   if (account.steal().known) {
     evidence.steal_ns = account.steal().ns;
   }
+  if (account.smis().known || account.smis().count > 0) {
+    evidence.smis = account.smis().count;
+  }
   add_trace_events(account, evidence);
   return evidence;
 }
 
 void apply_rules(Account& account) {
   claim_unable_to_run(account);
+  claim_standstills(account);
   claim_interrupts(account);
   claim_waiting(account);
   claim_own_kernel_time(account);
@@ -197,6 +205,24 @@ bool lacks_run(const Timeline& timeline, const GapRecord& gap) {
     }
   }
   return false;
+}
+
+bool may_lack_standstill(const Timeline& timeline, const Dictionary& names, const Session& session,
+                         const GapRecord& gap) {
+  Account account(timeline, names, session, gap);
+  if (account.smis().count > 0) {
+    return true;
+  }
+  if (!standstill_matters(account)) {
+    return false;
+  }
+  apply_rules(account);
+  uint64_t user_ns = 0;
+  for (const Claim& claim : account.claims()) {
+    const Cause cause = account.origin(claim.origin).key.cause;
+    user_ns += cause == Cause::application || cause == Cause::poll_function ? claim.length_ns() : 0;
+  }
+  return user_ns >= PG_STANDSTILL_NS;
 }
 
 bool lacks_steal_reading(const Timeline& timeline, const GapRecord& gap) {

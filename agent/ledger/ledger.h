@@ -21,4 +21,9 @@ Gap make_gap(const Timeline& timeline, const Dictionary& names, const Session& s
 bool lacks_run(const Timeline& timeline, const GapRecord& gap);
 bool lacks_steal_reading(const Timeline& timeline, const GapRecord& gap);
 
+// Whether a standstill, told by the agent's sampler when the machine goes on, would change what is
+// said of the gap.
+bool may_lack_standstill(const Timeline& timeline, const Dictionary& names, const Session& session,
+                         const GapRecord& gap);
+
 }  // namespace pollgap

@@ -11,22 +11,25 @@ namespace pollgap {
 //    happened on a core meanwhile is not this thread's loss.
 void claim_unable_to_run(Account& account);
 
-// 2. Hard interrupts, then softirqs, on the CPU where the thread ran or waited for its turn. While
-//    it waited also what lies between two interrupts, as in 5.
+// 2. The machine stood still, and its SMIs are counted. Whatever ran then was kept from it.
+void claim_standstills(Account& account);
+
+// 3. Hard interrupts, then softirqs, on the CPU where the thread ran or waited for its turn. While
+//    it waited also what lies between two interrupts, as in 6.
 void claim_interrupts(Account& account);
 
-// 3. It waited for the CPU: the tasks that ran instead.
+// 4. It waited for the CPU: the tasks that ran instead.
 void claim_waiting(Account& account);
 
-// 4. On the CPU, but not in its own user code: control verbs, system calls, page faults.
+// 5. On the CPU, but not in its own user code: control verbs, system calls, page faults.
 void claim_own_kernel_time(Account& account);
 
-// 5. On the CPU between hard interrupts of one kind that follow each other so closely that this is
+// 6. On the CPU between hard interrupts of one kind that follow each other so closely that this is
 //    the way out of one and into the next: no tracepoint shows it, and in a virtual machine it is
 //    longer than most handlers.
 void claim_between_interrupts(Account& account);
 
-// 6. On the CPU with no kernel evidence: user code, as far as evidence supports that; stolen time;
+// 7. On the CPU with no kernel evidence: user code, as far as evidence supports that; stolen time;
 //    the rest is unexplained.
 void claim_user_time(Account& account);
 

@@ -46,6 +46,7 @@ Session parse_session(std::string_view json_text) {
   session.throttles_by_fair_server = has_fair_server(text(member(member(root, "host"), "kernel")));
   session.interrupt_cost_ns = number(member(member(root, "host"), "interrupt_cost_ns"));
   session.steal_at_ticks = text(member(member(root, "host"), "steal_read")) == "at_ticks";
+  session.nothing_steals = text(member(member(root, "host"), "steal_clock")) == "none_needed";
   const json& sites = member(member(root, "target"), "sites");
   if (sites.is_array()) {
     for (const json& site : sites) {

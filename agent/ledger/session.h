@@ -29,6 +29,7 @@ struct Session {
   bool throttles_by_fair_server = false;  // host.kernel is 6.12 or later
   uint64_t interrupt_cost_ns = 0;         // host.interrupt_cost_ns; 0 unknown
   bool steal_at_ticks = false;            // host.steal_read is at_ticks: EV_STEAL records come
+  bool nothing_steals = false;            // host.steal_clock is none_needed: no hypervisor
   std::vector<PollSite> sites;            // target.sites, by index
   std::vector<std::string> rdma_devices;  // target.contexts: "mlx5_0", those it has open
 };

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rule 6: the thread was on the CPU and no kernel evidence says what it did.
+// Rule 7: the thread was on the CPU and no kernel evidence says what it did.
 //
 // Such time is user code if something proves it: a sample that found it there, or being so short
 // between two entries into the kernel that only user code can lie between. Without proof it may
-// as well have been stolen from the machine (hypervisor, SMI): the steal clock decides, and where
-// it cannot, the time stays unexplained.
+// as well have been stolen from the machine (hypervisor, SMI): the steal clock and the count of
+// SMIs decide, and where they cannot, the time stays unexplained. That the core stopped, as when it
+// did not answer the sampler, is not enough: of the kernel's ways to run with interrupts off not
+// all can be seen (exceptions, NMIs), and a core also waits for a load from a device that is stuck.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +14,7 @@
 
 #include "agent/ledger/rules.h"
 #include "agent/ledger/sightings.h"
+#include "agent/ledger/standstill.h"
 
 namespace pollgap {
 namespace {
@@ -28,7 +31,7 @@ constexpr uint64_t kStealNoiseNs = 20'000;
 enum class Proof {
   proven,        // user code
   unproven,      // nothing says so
-  unanswered,    // the core did not answer the sampler
+  stopped,       // the core did not run: it did not answer the sampler, or all stood still
   contradicted,  // it was seen not to be user code
 };
 
@@ -109,14 +112,19 @@ bool lies_in_dense_run(const Account& account, const Stretch& stretch) {
 
 class UserTime {
  public:
-  explicit UserTime(Account& account) : account_(account) {}
+  explicit UserTime(Account& account) : account_(account) {
+    if (standstill_matters(account)) {
+      standstills_ = standstills_in(account);
+    }
+  }
 
   void claim() {
     for (const Stretch& stretch : find_stretches(account_)) {
       examine(stretch);
     }
     uint64_t budget_ns = stolen_budget_ns(account_);
-    take_stolen(Proof::unanswered, budget_ns);
+    take_stolen(Proof::stopped, budget_ns);
+    give_to_smis();
     take_stolen(Proof::unproven, budget_ns);
     accept_rest();
     budget_ns = certainly_in_user_time(budget_ns);
@@ -131,11 +139,14 @@ class UserTime {
  private:
   void examine(const Stretch& stretch);
   void add(const Stretch& part, Proof proof, uint32_t origin);
+  void examine_piece(const Stretch& piece);
   void take_stolen(Proof proof, uint64_t& budget_ns);
+  void give_to_smis();
   void accept_rest();
   uint64_t certainly_in_user_time(uint64_t budget_ns) const;
 
   std::vector<Claim> unanswered_in(const Stretch& stretch);
+  std::vector<Claim> stops_in(const Stretch& stretch);
   bool proven_without_sample(const Stretch& stretch) const;
   bool absence_is_evidence() const;
   uint32_t user_origin(const Stretch& stretch, const std::vector<Sighting>& sightings, Grade grade);
@@ -157,8 +168,18 @@ class UserTime {
   Account& account_;
   std::vector<Piece> pieces_;  // sorted within a stretch's proof
   std::vector<Claim> stolen_;  // disjoint from pieces_
-  uint64_t user_ns_ = 0;       // sum of all pieces that may be user code
+  std::vector<Claim> standstills_;
+  uint64_t user_ns_ = 0;  // sum of all pieces that may be user code
 };
+
+// The agent had asked for the sample, and the core did not answer for long. Where it is not known
+// when exactly the agent asked, it may have been the agent that was late: all the same the sample
+// says nothing of the time before it.
+bool answered_late(const Sample& sample) {
+  return sample.reason == EV_SAMPLE_SILENCE && sample.on_cpu == 1 && sample.asked_ns != 0 &&
+         sample.header.start_ns > sample.asked_ns &&
+         sample.header.start_ns - sample.asked_ns > kLateAnswerNs;
+}
 
 // Parts in which the agent had asked for a sample and the core did not answer, though user code
 // runs with interrupts enabled.
@@ -167,31 +188,45 @@ std::vector<Claim> UserTime::unanswered_in(const Stretch& stretch) {
   if (account_.thread() == nullptr) {
     return found;
   }
+  const uint32_t unanswered = account_.unexplained(
+      "the core did not answer the sampler's interrupt: it was not running this system, or "
+      "ran with interrupts off");
+  const uint32_t perhaps = account_.unexplained(
+      "the core answered the sampler's interrupt late: it was not running this system, or ran with "
+      "interrupts off, if not the sampler itself was late");
   account_.thread()->samples.for_each_overlapping(
       stretch.start_ns, account_.end_ns(), [&](const Sample& sample) {
-        const bool late = sample.reason == EV_SAMPLE_SILENCE && sample.on_cpu == 1 &&
-                          sample.asked_ns != 0 && sample.header.start_ns > sample.asked_ns &&
-                          sample.header.start_ns - sample.asked_ns > kLateAnswerNs;
-        if (!late) {
+        if (!answered_late(sample)) {
           return;
         }
+        const bool surely = (sample.flags & EV_SAMPLE_ASKED_LATER) == 0;
+        const uint64_t from_ns =
+            surely ? stretch.start_ns : std::max(stretch.start_ns, vain_until_ns(account_));
         const Claim part =
-            clipped({sample.asked_ns, sample.header.start_ns, 0}, stretch.start_ns, stretch.end_ns);
+            clipped({sample.asked_ns, sample.header.start_ns, 0}, from_ns, stretch.end_ns);
         if (part.start_ns < part.end_ns &&
             free_ns(account_, part.start_ns, part.end_ns) > kLateAnswerNs) {
-          found.push_back(part);
+          found.push_back({part.start_ns, part.end_ns, surely ? unanswered : perhaps});
         }
       });
-  found = innermost(std::move(found));
-  if (!found.empty()) {
-    const uint32_t origin = account_.unexplained(
-        "the core did not answer the sampler's interrupt: it was not running this system, or "
-        "ran with interrupts off");
-    for (Claim& part : found) {
-      part.origin = origin;
+  return found;
+}
+
+// Parts in which the core did not run, be they claimed already or not.
+std::vector<Claim> UserTime::stops_in(const Stretch& stretch) {
+  std::vector<Claim> stops = unanswered_in(stretch);
+  const uint32_t origin = account_.unexplained(
+      "neither this core nor the agent's own gave a sign: the machine may have stood still");
+  for_each_part(standstills_, stretch.start_ns, stretch.end_ns, [&](const Claim& part) {
+    stops.push_back({part.start_ns, part.end_ns, origin});
+  });
+  for (const Claim& claim : account_.claims()) {
+    const Claim part = clipped(claim, stretch.start_ns, stretch.end_ns);
+    if (part.start_ns < part.end_ns && account_.origin(claim.origin).key.cause == Cause::stolen) {
+      stops.push_back(part);
     }
   }
-  return found;
+  return outermost(std::move(stops));
 }
 
 bool UserTime::proven_without_sample(const Stretch& stretch) const {
@@ -212,7 +247,8 @@ bool UserTime::proven_without_sample(const Stretch& stretch) const {
 // is user code. Not so where records were lost or the end of the gap was never seen.
 bool UserTime::absence_is_evidence() const {
   return account_.steal().known && account_.steal().ns < kStealNoiseNs &&
-         account_.evidence_complete() && (account_.gap().flags & EV_GAP_OPEN) == 0;
+         account_.smis().count == 0 && standstills_.empty() && account_.evidence_complete() &&
+         (account_.gap().flags & EV_GAP_OPEN) == 0;
 }
 
 uint64_t UserTime::innermost_ip(const Sample& sample) const {
@@ -310,7 +346,10 @@ uint32_t UserTime::unproven_origin(const Stretch& stretch, const std::vector<Sig
                                    "enter the kernel, and the steal clock did not advance");
     return index;
   }
-  const char* why = !account_.evidence_complete()    ? "records were lost"
+  const char* why = !account_.evidence_complete() ? "records were lost"
+                    : account_.smis().count > 0
+                        ? "SMIs were counted, of which nothing says how long they took"
+                    : !standstills_.empty()          ? "the machine may have stood still"
                     : !account_.steal().known        ? "the steal clock could not be read"
                     : stolen_budget_ns(account_) > 0 ? "time was stolen from the core"
                                                      : "the end of the gap was not seen";
@@ -329,15 +368,33 @@ void UserTime::add(const Stretch& part, Proof proof, uint32_t origin) {
 }
 
 void UserTime::examine(const Stretch& stretch) {
+  uint64_t from_ns = stretch.start_ns;
+  for (const Claim& stop : stops_in(stretch)) {
+    // Nothing tells when it began: after the last that was seen of the thread, and before this.
+    uint64_t seen_ns = std::max(from_ns, vain_until_ns(account_));
+    for (const Sighting& sighting : sightings_in(account_, {from_ns, stop.start_ns})) {
+      if (sighting.found == Found::user) {
+        seen_ns = std::max(seen_ns, sighting.at_ns + 1);
+      }
+    }
+    seen_ns = std::min(seen_ns, stop.start_ns);
+    examine_piece({from_ns, seen_ns});
+    add({seen_ns, stop.start_ns}, Proof::unproven,
+        account_.unexplained("in it the core stopped, at an instant that is not known"));
+    add({stop.start_ns, stop.end_ns}, Proof::stopped, stop.origin);
+    from_ns = stop.end_ns;
+  }
+  examine_piece({from_ns, stretch.end_ns});
+}
+
+void UserTime::examine_piece(const Stretch& stretch) {
+  if (stretch.start_ns >= stretch.end_ns) {
+    return;
+  }
   const std::vector<Sighting> sightings = sightings_in(account_, stretch);
   FreeTime rest(stretch.start_ns, stretch.end_ns);
-  std::vector<Claim> unanswered;
   std::vector<Claim> doubtful;
-  rest.claim(unanswered_in(stretch), unanswered);
   rest.claim(doubtful_parts(account_, stretch, sightings), doubtful);
-  for (const Claim& part : unanswered) {
-    add({part.start_ns, part.end_ns}, Proof::unanswered, part.origin);
-  }
   for (const Claim& part : doubtful) {
     add({part.start_ns, part.end_ns}, Proof::contradicted, part.origin);
   }
@@ -363,15 +420,27 @@ void UserTime::take_stolen(Proof proof, uint64_t& budget_ns) {
     return;
   }
   const uint32_t origin =
-      account_.add_origin({.key = {Cause::stolen},
+      account_.add_origin({.key = {Cause::stolen, static_cast<uint64_t>(Thief::hypervisor)},
                            .source = {},
-                           .grade = proof == Proof::unanswered ? Grade::exact : Grade::indirect});
+                           .grade = proof == Proof::stopped ? Grade::exact : Grade::indirect});
   for (Piece& piece : pieces_) {
     const uint64_t taken_ns = std::min(budget_ns, piece.part.length_ns());
     if (piece.proof == proof && taken_ns > 0) {
       stolen_.push_back({piece.part.start_ns, piece.part.start_ns + taken_ns, origin});
       piece.part.start_ns += taken_ns;
       budget_ns -= taken_ns;
+    }
+  }
+}
+
+// The core stopped, and its SMIs are counted: they had it.
+void UserTime::give_to_smis() {
+  if (!account_.smis().tell) {
+    return;
+  }
+  for (Piece& piece : pieces_) {
+    if (piece.proof == Proof::stopped && piece.part.length_ns() > 0) {
+      piece.part.origin = account_.stolen_by_smis();
     }
   }
 }

@@ -235,11 +235,18 @@ void blocked(const Detail& detail, const Context& context, Sentences& out) {
 }
 
 void stolen(const Detail& detail, const Context& context, Sentences& out) {
-  if (detail.note.find("SMI") != std::string::npos) {
+  if (detail.kind == "smi") {
+    out.push_back(fmt::format(
+        "The firmware took it, in system management interrupts (SMIs). How often they "
+        "come: turbostat --quiet --show CPU,SMI. How long they take, when nothing polls "
+        "there: rtla hwnoise -c {} -d 1m",
+        context.gap.cpu));
     out.push_back(
-        "System management interrupts took it: watch turbostat --quiet --show CPU,SMI, and turn "
-        "their source off in the firmware setup (USB legacy support, power capping, memory error "
-        "polling).");
+        "Turn their sources off in the firmware setup: power management and capping by the "
+        "firmware "
+        "(choose its profile for performance, or control by the system), polling for corrected "
+        "memory errors, thermal reporting, USB legacy support. The vendor's guide for low latency "
+        "names the settings.");
     return;
   }
   out.push_back(

@@ -137,6 +137,8 @@ void members(Visitor& visit, T& evidence) {
   visit.optional("outstanding", evidence.outstanding);
   visit.optional("polls", evidence.polls);
   visit.optional("steal_ns", evidence.steal_ns);
+  visit.optional("smis", evidence.smis);
+  visit.optional("smis_before_ns", evidence.smis_before_ns);
   visit.optional("errors", evidence.errors);
   visit.optional("migrations", evidence.migrations);
   visit.optional("trace_events", evidence.trace_events);

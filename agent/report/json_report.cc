@@ -62,6 +62,11 @@ bool is_true(const Json& object, const char* key, bool otherwise) {
   return found != object.end() && found->is_boolean() ? found->get<bool>() : otherwise;
 }
 
+std::string text_in(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
 uint64_t count_in(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_number_unsigned() ? found->get<uint64_t>() : 0;
@@ -84,6 +89,9 @@ std::vector<std::string> recorded_warnings(const Json& recorded) {
         fmt::format("{} tracepoint records were left out: they came too fast", dropped));
   if (!is_true(recorded, "steal_clock_read", true))
     warnings.push_back("the steal clock could not be read: stolen time may be unexplained");
+  if (!is_true(recorded, "smis_counted", true))
+    warnings.push_back(fmt::format("SMIs are not counted ({}): what they take is unexplained",
+                                   text_in(recorded, "smis_not_counted")));
   if (is_true(recorded, "shares_polled_core", false))
     warnings.push_back("the agent had no core of its own: it ran on one where the target polls");
   if (const uint64_t refused = count_in(recorded, "threads_refused"); refused > 0)

@@ -143,6 +143,12 @@ std::string evidence_text(const GapEvidence& evidence) {
   if (evidence.polls != 0) lines.push_back(plural(evidence.polls, "poll") + " inside it");
   if (evidence.steal_ns)
     lines.push_back(fmt::format("steal clock advanced {}", duration_text(*evidence.steal_ns)));
+  if (evidence.smis)
+    lines.push_back(
+        plural(*evidence.smis, "SMI") + " counted on its CPU" +
+        (evidence.smis_before_ns == 0
+             ? ""
+             : fmt::format(" since {} before it", duration_text(evidence.smis_before_ns))));
   if (evidence.errors) lines.push_back(error_text(*evidence.errors));
   for (const Migration& migration : evidence.migrations)
     lines.push_back(fmt::format("moved from CPU {} to CPU {} at +{}", migration.from_cpu,

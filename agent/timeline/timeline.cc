@@ -192,6 +192,10 @@ bool Timeline::accept(std::span<const std::byte> record) {
       return keep_on_cpu(record, &CpuTimeline::works);
     case EV_STEAL:
       return keep_steal(record);
+    case EV_SMI:
+      return keep_on_cpu(record, &CpuTimeline::smis);
+    case EV_STANDSTILL:
+      return keep(record, standstills_);
     case EV_OFF_CPU:
       return keep_with_stacks<ev_off_cpu>(record, &ThreadTimeline::off_cpu);
     case EV_SELF:

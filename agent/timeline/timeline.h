@@ -57,6 +57,7 @@ struct CpuTimeline {
   History<ev_softirq> softirqs;
   History<ev_work> works;
   History<Steal> steals;
+  History<ev_smi> smis;
 };
 
 // The last stacks of one thread, found again by sequence number.
@@ -110,6 +111,7 @@ class Timeline {
   const History<ev_signal>& signals() const { return signals_; }
   const History<ev_agent>& agent_windows() const { return agent_windows_; }
   const History<ev_lost>& losses() const { return losses_; }
+  const History<ev_standstill>& standstills() const { return standstills_; }
   const History<TraceEvent>& trace_events() const { return trace_events_; }
 
   // Records dropped because there were too many, or came too late, though a coming gap could
@@ -138,6 +140,7 @@ class Timeline {
   History<ev_signal> signals_;
   History<ev_agent> agent_windows_;
   History<ev_lost> losses_;
+  History<ev_standstill> standstills_;
   History<TraceEvent> trace_events_;
   uint64_t evicted_ = 0;
   uint64_t new_threads_ = 0;

@@ -28,6 +28,7 @@ constexpr RecordShape kShapes[] = {
     {EV_COVERAGE, sizeof(ev_text) + 8}, {EV_AGENT, sizeof(ev_agent)},
     {EV_POLLS, sizeof(ev_polls)},       {EV_LOST, sizeof(ev_lost)},
     {EV_STEAL, sizeof(ev_steal)},       {EV_TRACE_EVENT, sizeof(ev_trace_event) + 64},
+    {EV_SMI, sizeof(ev_smi)},           {EV_STANDSTILL, sizeof(ev_standstill)},
 };
 
 void check(const pollgap::Gap& gap) {

@@ -135,9 +135,33 @@ def interrupt(_):
                     LENGTH_NS, LENGTH_NS)
 
 
-# "interrupt" needs the module mlx5_events.
-DISTURBANCES = {"fifo hog": fifo, "ordinary hog": ordinary, "interrupt": interrupt, "SIGSTOP": sigstop,
-                "freezer": freezer, "cgroup quota": quota, "peer stopped": peer}
+def taken(command):
+    """By a real SMI, whose handler spins; whoever asks for it waits until it is over."""
+    start = time.monotonic_ns()
+    driver.fire(f"{command} {POLLED_CPU} {LENGTH_NS // 1000}")
+    return Injected("stolen", {"kind": "smi"}, start, time.monotonic_ns(), LENGTH_NS, LENGTH_NS)
+
+
+def smi(_):
+    """Of all CPUs, as firmware does it, whatever the polling thread is at."""
+    return taken("smi")
+
+
+def lone_smi(pair):
+    """Of the polled CPU alone, the others go on. There it shows in that the CPU does not answer, which
+    it is asked while the thread is in user code: there it stays while the peer is stopped."""
+    pair.server.signal(signal.SIGSTOP)
+    time.sleep(0.01)
+    injected = taken("lone-smi")
+    time.sleep(0.01)
+    pair.server.signal(signal.SIGCONT)
+    return injected
+
+
+# "interrupt" and the SMIs need the module mlx5_events.
+DISTURBANCES = {"fifo hog": fifo, "ordinary hog": ordinary, "interrupt": interrupt, "SMI": smi,
+                "SMI of one CPU": lone_smi, "SIGSTOP": sigstop, "freezer": freezer,
+                "cgroup quota": quota, "peer stopped": peer}
 
 
 MARGIN_NS = LENGTH_NS // 10

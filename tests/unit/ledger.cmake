@@ -13,6 +13,7 @@ add_executable(ledger_test
   ledger_off_cpu_test.cc
   ledger_on_cpu_test.cc
   ledger_property_test.cc
+  ledger_smi_test.cc
   ledger_stream_test.cc)
 target_link_libraries(ledger_test PRIVATE ledger_stream pollgap_capture_file
   nlohmann_json::nlohmann_json GTest::gtest_main)

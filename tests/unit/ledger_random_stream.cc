@@ -12,7 +12,8 @@ class RandomStream {
 
   EvidenceStream make() {
     if (chance(0.8)) {
-      stream_.session(chance(0.5) ? "6.1.0" : "6.18.0", chance(0.5) ? "at_ticks" : "none");
+      stream_.session(chance(0.5) ? "6.1.0" : "6.18.0", chance(0.5) ? "at_ticks" : "none",
+                      chance(0.5) ? "none_needed" : "counts");
     }
     while (stream_.records().size() < records_) {
       now_ += below(400'000);
@@ -147,6 +148,7 @@ class RandomStream {
     sample.on_cpu = chance(0.9);
     sample.user_ip = 0x1000 + below(0x300);
     sample.asked_ns = chance(0.9) ? now_ - below(2'000'000) : random_();
+    sample.flags = static_cast<uint32_t>(below(2));
     maybe_stacks(sample.tid, now_);
     stream_.add(sample);
   }
@@ -234,8 +236,16 @@ class RandomStream {
     stream_.add(reading);
   }
 
+  void add_smi() {
+    auto reading = interval<ev_smi>(EV_SMI);
+    reading.count = chance(0.5) ? 0 : some_u32();
+    stream_.add(reading);
+  }
+
+  void add_standstill() { stream_.add(interval<ev_standstill>(EV_STANDSTILL)); }
+
   void add_one() {
-    switch (below(21)) {
+    switch (below(23)) {
       case 0:
         return add_gap();
       case 1:
@@ -258,6 +268,10 @@ class RandomStream {
         return add_self();
       case 18:
         return add_steal();
+      case 21:
+        return add_smi();
+      case 22:
+        return add_standstill();
       case 14:
         return add_verb();
       case 15:

@@ -181,10 +181,12 @@ EvidenceStream& EvidenceStream::text(ev_kind kind, std::string_view json) {
   return add_bytes(std::move(record));
 }
 
-EvidenceStream& EvidenceStream::session(std::string_view kernel, std::string_view steal_read) {
+EvidenceStream& EvidenceStream::session(std::string_view kernel, std::string_view steal_read,
+                                        std::string_view steal_clock) {
   return text(EV_SESSION,
               std::string(R"({"tool":{"pid":4242},"host":{"kernel":")") + std::string(kernel) +
-                  R"(","steal_read":")" + std::string(steal_read) +
+                  R"(","steal_read":")" + std::string(steal_read) + R"(","steal_clock":")" +
+                  std::string(steal_clock) +
                   R"("},"target":{"sites":[{"name":"poll_it","function_address":4096,)" +
                   R"("function_bytes":256}]}})");
 }

@@ -74,7 +74,8 @@ class EvidenceStream {
   EvidenceStream& name(ev_name_kind kind, uint64_t key, std::string_view text);
   EvidenceStream& text(ev_kind kind, std::string_view json);
   // A session whose agent is kAgentPid on the given kernel, with one poll site at 0x1000..0x1100.
-  EvidenceStream& session(std::string_view kernel = "6.1.0", std::string_view steal_read = "none");
+  EvidenceStream& session(std::string_view kernel = "6.1.0", std::string_view steal_read = "none",
+                          std::string_view steal_clock = "silent");
 
   const std::vector<std::vector<std::byte>>& records() const { return records_; }
 

@@ -179,9 +179,10 @@ TEST(Advice, TellsCausesOfLateCompletionsApart) {
   detail.reason = "undetermined";
   EXPECT_SAYS(advice_for(Cause::late_completion, detail), "local_ack_timeout_err");
   detail = {};
-  detail.note = "SMI count rose by 1";
+  detail.kind = "smi";
   EXPECT_SAYS(advice_for(Cause::stolen, detail), "turbostat");
-  EXPECT_SAYS(advice_for(Cause::stolen, {}), "vcpupin");
+  detail.kind = "hypervisor";
+  EXPECT_SAYS(advice_for(Cause::stolen, detail), "vcpupin");
 }
 
 TEST(Advice, PointsToTheFirstErrorThatIsNoFlush) {

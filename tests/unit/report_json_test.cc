@@ -67,6 +67,7 @@ TEST_F(Report, HasTheMembersOfTheContractInOrder) {
   EXPECT_EQ(gap["segments"][1]["detail"]["rt_priority"], 50);
   EXPECT_EQ(gap["segments"][4]["detail"], Json::object());
   EXPECT_EQ(gap["evidence"]["steal_ns"], 0);  // known to be none, not: unknown
+  EXPECT_EQ(gap["evidence"]["smis"], 1);
   EXPECT_FALSE(gap.contains("open"));
 }
 

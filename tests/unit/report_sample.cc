@@ -89,6 +89,7 @@ Detail detail_for(Cause cause) {
       detail.samples = 2;
       break;
     case Cause::stolen:
+      detail.kind = "hypervisor";
       detail.note = "the steal clock advanced 4.8 ms";
       break;
     case Cause::late_completion:
@@ -188,6 +189,8 @@ Gap mixed_gap() {
   gap.evidence.completions = 1;
   gap.evidence.outstanding = 4;
   gap.evidence.steal_ns = 0;
+  gap.evidence.smis = 1;
+  gap.evidence.smis_before_ns = 3'000'000;
   gap.evidence.errors = ErrorCompletions{8, 7, 12, "IBV_WC_RETRY_EXC_ERR", 17, 0x81};
   gap.evidence.migrations = {{1'000'000, 3, 5}};
   gap.evidence.trace_events = {{.offset_ns = 2'000'000,

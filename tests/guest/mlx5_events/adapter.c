@@ -6,6 +6,11 @@
 //   fw           mlx5:mlx5_fw, a message of the firmware
 //   flood N      that N times, as fast as it goes
 //   irq CPU US   the interrupt of completion vector 3 runs on that CPU for so many microseconds
+//
+// and, which no driver does, by smi.c:
+//
+//   smi CPU US       all CPUs are stopped by a system management interrupt for so long
+//   lone-smi CPU US  that CPU alone is
 #include <linux/errno.h>
 #include <linux/interrupt.h>
 #include <linux/irq.h>
@@ -15,6 +20,8 @@
 #include <linux/smp.h>
 #include <linux/string.h>
 #include <linux/timekeeping.h>
+
+#include "smi.h"
 
 #define CREATE_TRACE_POINTS
 #include "mlx5_trace.h"
@@ -47,6 +54,10 @@ static int fire(const char *text, const struct kernel_param *parameter) {
   } else if (sscanf(text, "irq %u %u", &cpu, &us) == 2 && us <= 100000) {
     handler_us = us;
     return smp_call_function_single(cpu, take_interrupt, NULL, 1);
+  } else if (sscanf(text, "smi %u %u", &cpu, &us) == 2) {
+    return take_by_smi(cpu, us, true);
+  } else if (sscanf(text, "lone-smi %u %u", &cpu, &us) == 2) {
+    return take_by_smi(cpu, us, false);
   } else {
     return -EINVAL;
   }
