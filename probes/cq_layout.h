@@ -42,7 +42,7 @@ struct Mlx5CqRing {
 // of as many entries as the CQ has, and a doorbell record with the low 24 bits of the consumer
 // index.
 std::optional<Mlx5CqRing> find_cq_ring(MemoryReader& memory, const MemoryMap& map, const CqInfo& cq,
-                                   const CqLayout& layout);
+                                       const CqLayout& layout);
 // Whether there is one.
 bool has_layout(MemoryReader& memory, const MemoryMap& map, const CqInfo& cq,
                 const CqLayout& layout);

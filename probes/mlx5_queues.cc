@@ -179,8 +179,8 @@ class Mlx5Looks : public CqLooks {
   std::vector<MemoryPiece> pieces() override {
     std::vector<MemoryPiece> pieces;
     for (size_t i = 0; i < queues_.size(); ++i)
-      pieces.push_back({queues_[i].indices,
-                        std::as_writable_bytes(std::span(&read_indices_[i], 1)), false});
+      pieces.push_back(
+          {queues_[i].indices, std::as_writable_bytes(std::span(&read_indices_[i], 1)), false});
     const size_t own = layout_.entry_bytes + sizeof(uint32_t) - layout_.active_buffer;
     pieces.push_back({ring_.cq, object_, false});
     pieces.push_back({ring_.buffer, std::as_writable_bytes(std::span(&ring_address_, 1)), false});
@@ -286,8 +286,7 @@ ReadableCq readable(const Mlx5CqRing& ring, const CqLayout& layout,
                 .sends = {},
                 .unreadable_sends = unreadable_sends,
                 .queues = std::make_shared<Mlx5Queues>(ring, layout, sends, unreadable_sends)};
-  for (const Mlx5SendQueue& queue : sends)
-    cq.sends.push_back({queue.qp, queue.qp_num, queue.ring});
+  for (const Mlx5SendQueue& queue : sends) cq.sends.push_back({queue.qp, queue.qp_num, queue.ring});
   return cq;
 }
 
@@ -324,19 +323,19 @@ std::optional<Mlx5SendQueue> find_mlx5_send_queue(MemoryReader& memory, const Me
   const auto doorbell = memory.load<uint64_t>(queue + doorbell_pointer);
   if (!doorbell || !doorbell_follows(memory, queue, *doorbell)) return std::nullopt;
   return Mlx5SendQueue{.qp = qp.address,
-                   .context = qp.context,
-                   .qp_num = qp.qp_num,
-                   .blocks = values->blocks,
-                   .most_posted = values->most_posted,
-                   .indices = queue + counters + offsetof(Counters, indices),
-                   .block_heads = *heads,
-                   .ring = *ring};
+                       .context = qp.context,
+                       .qp_num = qp.qp_num,
+                       .blocks = values->blocks,
+                       .most_posted = values->most_posted,
+                       .indices = queue + counters + offsetof(Counters, indices),
+                       .block_heads = *heads,
+                       .ring = *ring};
 }
 
 void find_mlx5_queues(MemoryReader& memory, const MemoryMap& map, const ProviderObjects& objects,
                       ReadableQueues& found) {
-  const CqLayout* layout = most_common(
-      mlx5_cq_layouts(), objects.cqs, [&](const CqInfo& cq, const CqLayout& candidate) {
+  const CqLayout* layout =
+      most_common(mlx5_cq_layouts(), objects.cqs, [&](const CqInfo& cq, const CqLayout& candidate) {
         return has_layout(memory, map, cq, candidate);
       });
   const SendQueueLayout* send_layout =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looking at mlx5's CQs and send queues: how far a QP's send queue has been filled and completed, and
-// which of its sends ask for a completion; of a CQ what probes/cq_layout.h says. No ABI: believed only
-// of an object that has all its invariants.
+// Looking at mlx5's CQs and send queues: how far a QP's send queue has been filled and completed,
+// and which of its sends ask for a completion; of a CQ what probes/cq_layout.h says. No ABI:
+// believed only of an object that has all its invariants.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a provider's file has to offer so that CQs and send queues of a live process can be looked at
-// in its memory: which of them are readable, and what to read of each, look by look.
+// What a provider's file has to offer so that CQs and send queues of a live process can be looked
+// at in its memory: which of them are readable, and what to read of each, look by look.
 //
 // The target is not trusted: whatever a look reads is compared with what was verified before, and a
 // CQ that differs in any of it is not intact.
@@ -120,9 +120,9 @@ class ProviderQueues {
 
 struct ReadableCq {
   CqRing ring;
-  const char* layout = "";       // "mlx5, rdma-core 35 to 63"
-  std::vector<SendRing> sends;   // whose completions come to it
-  size_t unreadable_sends = 0;   // other QPs whose completions do
+  const char* layout = "";                       // "mlx5, rdma-core 35 to 63"
+  std::vector<SendRing> sends;                   // whose completions come to it
+  size_t unreadable_sends = 0;                   // other QPs whose completions do
   std::shared_ptr<const ProviderQueues> queues;  // never null
 };
 

@@ -26,9 +26,7 @@ class QueueReader {
   void read();
   const CqReading& cq(size_t number) const { return cqs_[number].looks->reading(); }
   // In the order they were given.
-  const std::vector<SendIndices>& sends(size_t number) const {
-    return cqs_[number].looks->sends();
-  }
+  const std::vector<SendIndices>& sends(size_t number) const { return cqs_[number].looks->sends(); }
 
   // Which of that send queue's outstanding requests ask for a completion; nullopt: that cannot be
   // told.

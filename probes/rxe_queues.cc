@@ -18,8 +18,8 @@ namespace {
 
 // A ring takes at most so many entries: rxe's limits of CQs and work requests are below.
 constexpr uint32_t most_entries = 1 << 22;
-// Soft RoCE does not put completions into one CQ faster: each is a packet's way through the kernel's
-// network stack, and all of them pass one lock.
+// Soft RoCE does not put completions into one CQ faster: each is a packet's way through the
+// kernel's network stack, and all of them pass one lock.
 constexpr uint64_t least_ns_per_completion = 500;
 
 // ---- a ring ----
@@ -269,8 +269,8 @@ class SendLooks {
 // number. But where the last one consumed is a send's, and that send queue has completed nothing
 // since the look before, no entry that came in since can be the last consumed: had a round been
 // consumed, the last of it would be one that came in since, because a ring holds less than a round.
-// (A completion that the kernel was about to add at that look is missed by this, if the CQ has other
-// producers that add the rest of a round.) Else only the time does: see round_ns.
+// (A completion that the kernel was about to add at that look is missed by this, if the CQ has
+// other producers that add the rest of a round.) Else only the time does: see round_ns.
 class RxeLooks : public CqLooks {
  public:
   RxeLooks(const CqRing& cq, const Ring& ring, std::vector<SendQueue> queues)
@@ -351,8 +351,8 @@ class RxeLooks : public CqLooks {
   ib_uverbs_wc next_{};
 };
 
-// Of a QP whose sends all ask for one (ibv_qp_init_attr.sq_sig_all), which user space does not keep,
-// none need say so: where none does, that cannot be told.
+// Of a QP whose sends all ask for one (ibv_qp_init_attr.sq_sig_all), which user space does not
+// keep, none need say so: where none does, that cannot be told.
 std::optional<SignaledSends> RxeLooks::signaled(MemoryReader& memory, size_t send_queue) const {
   constexpr uint32_t at_once = 64, most = 1024;
   struct Flags {

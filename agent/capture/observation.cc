@@ -277,9 +277,10 @@ std::vector<std::string> Observation::notes() const {
   for (const ObservedCq& cq : observer_.cqs()) {
     const std::string name = name_of(cq.queues.ring.cq);
     if (facts.uncounted.contains(cq.queues.ring.cq))
-      notes.push_back(name + ": its " + std::to_string(cq.queues.ring.entries) +
-                      " entries may have been consumed more than once between two looks: it has had "
-                      "at least as many completions as are said, and gaps of it may be missing");
+      notes.push_back(
+          name + ": its " + std::to_string(cq.queues.ring.entries) +
+          " entries may have been consumed more than once between two looks: it has had "
+          "at least as many completions as are said, and gaps of it may be missing");
     if (cq.owners.empty())
       notes.push_back(name + ": no thread was seen to poll it, so no gap is told of it");
     if (cq.queues.unreadable_sends != 0)

@@ -2,9 +2,9 @@
 // From looks at one CQ to silences of it. Pure: knows neither clock nor memory.
 //
 // Where the consumer index only grows, it tells whether something was consumed, whatever time lies
-// between two looks; a late look only makes it less certain when. Where it wraps, a late look may not
-// tell even that: then something is taken to have been consumed, so that no silence is made of what
-// is not known to be one.
+// between two looks; a late look only makes it less certain when. Where it wraps, a late look may
+// not tell even that: then something is taken to have been consumed, so that no silence is made of
+// what is not known to be one.
 #pragma once
 
 #include <cstdint>

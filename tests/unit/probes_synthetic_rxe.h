@@ -15,8 +15,7 @@ struct SyntheticRxe {
   using Memory = SyntheticMemory;
   static constexpr uint64_t context = Memory::heap + 0x1000, cq = Memory::heap + 0x2000,
                             qp = Memory::heap + 0x2800, cq_ring = Memory::heap + 0x4000,
-                            receive_ring = Memory::heap + 0x5000,
-                            send_ring = Memory::heap + 0x6000;
+                            receive_ring = Memory::heap + 0x5000, send_ring = Memory::heap + 0x6000;
   static constexpr size_t bytes = 0x8000;
   static constexpr uint32_t cq_entries = 8, send_entries = 8, qp_num = 77;
   static constexpr uint32_t cq_entry_log2 = 7, send_entry_log2 = 8;
@@ -103,8 +102,8 @@ struct SyntheticRxe {
            (uint64_t{*memory.load<uint32_t>(ring + index)} << *memory.load<uint32_t>(ring));
   }
   void advance(uint64_t ring, uint64_t index) {
-    memory.put(ring + index, (*memory.load<uint32_t>(ring + index) + 1) &
-                                 *memory.load<uint32_t>(ring + 4));
+    memory.put(ring + index,
+               (*memory.load<uint32_t>(ring + index) + 1) & *memory.load<uint32_t>(ring + 4));
   }
 };
 
