@@ -180,7 +180,8 @@ class LastTaken {
   void judge(const RingLooks& ring, const MemoryPiece& piece) {
     const bool readable = !ring.moved() && piece.complete;
     const bool comparable = readable && known_;
-    const bool equal = memcmp(&read_, &before_, sizeof(Entry)) == 0;
+    const bool equal = std::ranges::equal(std::as_bytes(std::span(&read_, 1)),
+                                          std::as_bytes(std::span(&before_, 1)));
     same_ = comparable && equal;
     changed_ = comparable && !equal;
     known_ = readable;
