@@ -40,8 +40,8 @@ bool doorbell_follows(MemoryReader& memory, uint64_t consumer_index, uint64_t do
 
 std::span<const CqLayout> mlx5_cq_layouts() { return mlx5_layouts; }
 
-std::optional<CqRing> find_cq_ring(MemoryReader& memory, const MemoryMap& map, const CqInfo& cq,
-                                   const CqLayout& layout) {
+std::optional<Mlx5CqRing> find_cq_ring(MemoryReader& memory, const MemoryMap& map, const CqInfo& cq,
+                                       const CqLayout& layout) {
   const auto entry_bytes = memory.load<int32_t>(cq.address + layout.entry_bytes);
   if (!entry_bytes || (*entry_bytes != 64 && *entry_bytes != 128)) return std::nullopt;
   const uint64_t entries = static_cast<uint64_t>(cq.cqe) + 1;
@@ -58,13 +58,13 @@ std::optional<CqRing> find_cq_ring(MemoryReader& memory, const MemoryMap& map, c
   if (!doorbell ||
       !doorbell_follows(memory, cq.address + layout.consumer_index, *doorbell, entries))
     return std::nullopt;
-  return CqRing{.cq = cq.address,
-                .context = cq.context,
-                .buffer = *buffer,
-                .ring = *ring,
-                .doorbell = *doorbell,
-                .entries = static_cast<uint32_t>(entries),
-                .entry_bytes = static_cast<uint32_t>(*entry_bytes)};
+  return Mlx5CqRing{.cq = cq.address,
+                    .context = cq.context,
+                    .buffer = *buffer,
+                    .ring = *ring,
+                    .doorbell = *doorbell,
+                    .entries = static_cast<uint32_t>(entries),
+                    .entry_bytes = static_cast<uint32_t>(*entry_bytes)};
 }
 
 bool has_layout(MemoryReader& memory, const MemoryMap& map, const CqInfo& cq,

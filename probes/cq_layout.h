@@ -28,7 +28,7 @@ struct CqLayout {
 std::span<const CqLayout> mlx5_cq_layouts();
 
 // What of a CQ stays as it is until the CQ is resized or destroyed.
-struct CqRing {
+struct Mlx5CqRing {
   uint64_t cq = 0;        // the ibv_cq
   uint64_t context = 0;   // its first word
   uint64_t buffer = 0;    // the object that describes the ring
@@ -41,8 +41,8 @@ struct CqRing {
 // The CQ's ring, if its memory has what the layout says: an entry size that there is, a mapped ring
 // of as many entries as the CQ has, and a doorbell record with the low 24 bits of the consumer
 // index.
-std::optional<CqRing> find_cq_ring(MemoryReader& memory, const MemoryMap& map, const CqInfo& cq,
-                                   const CqLayout& layout);
+std::optional<Mlx5CqRing> find_cq_ring(MemoryReader& memory, const MemoryMap& map, const CqInfo& cq,
+                                       const CqLayout& layout);
 // Whether there is one.
 bool has_layout(MemoryReader& memory, const MemoryMap& map, const CqInfo& cq,
                 const CqLayout& layout);

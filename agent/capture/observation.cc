@@ -129,8 +129,8 @@ bool Observation::verify_changed(std::vector<ObservedCq>& cqs) {
       failures = kVerifications;
       continue;
     }
-    if (const auto ring = find_again(*memory, *map, place->queues)) {
-      place->queues.ring = *ring;
+    if (auto again = find_again(*memory, *map, place->queues)) {
+      place->queues = std::move(*again);
       failures = kVerifications;
       any = true;
     } else if (++failures == kVerifications) {
@@ -247,8 +247,9 @@ Json Observation::coverage() const {
     Json threads = Json::array();
     for (const CqOwner& owner : cq.owners) threads.push_back(owner.tid);
     json["cqs"].push_back({{"cq", hex(cq.queues.ring.cq)},
-                           {"layout", cq.queues.layout->name},
+                           {"layout", cq.queues.layout},
                            {"send_queues", cq.queues.sends.size()},
+                           {"all_counted", !facts.uncounted.contains(cq.queues.ring.cq)},
                            {"threads", threads}});
   }
   json["refused"] = Json::array();
@@ -265,7 +266,8 @@ std::vector<std::string> Observation::notes() const {
       "lasted long is not told from what the thread did between polls");
   notes.push_back("polls were probed in " + std::to_string(burst_.count()) + " bursts, for " +
                   milliseconds(burst_.probed_ns()) + " in all, to see which thread polls which CQ");
-  if (const LookFacts facts = observer_.facts(); facts.blind_ns != 0)
+  const LookFacts facts = observer_.facts();
+  if (facts.blind_ns != 0)
     notes.push_back(
         "pollgap itself came too late to look at the CQs, for " + milliseconds(facts.blind_ns) +
         " in all: of what happened meanwhile, gaps of user code and late completions may "
@@ -274,6 +276,11 @@ std::vector<std::string> Observation::notes() const {
     notes.push_back(name_of(cq.cq) + " was not observed: " + cq.reason);
   for (const ObservedCq& cq : observer_.cqs()) {
     const std::string name = name_of(cq.queues.ring.cq);
+    if (facts.uncounted.contains(cq.queues.ring.cq))
+      notes.push_back(
+          name + ": its " + std::to_string(cq.queues.ring.entries) +
+          " entries may have been consumed more than once between two looks: it has had "
+          "at least as many completions as are said, and gaps of it may be missing");
     if (cq.owners.empty())
       notes.push_back(name + ": no thread was seen to poll it, so no gap is told of it");
     if (cq.queues.unreadable_sends != 0)

@@ -24,7 +24,7 @@ bool same_ring(const CqRing& left, const CqRing& right) {
 }
 
 bool same_queues(const ReadableCq& left, const ReadableCq& right) {
-  const auto same = [](const SendQueue& one, const SendQueue& other) {
+  const auto same = [](const SendRing& one, const SendRing& other) {
     return one.qp == other.qp && one.qp_num == other.qp_num && one.ring == other.ring;
   };
   return same_ring(left.ring, right.ring) && std::ranges::equal(left.sends, right.sends, same);
@@ -50,7 +50,7 @@ void Observer::observe(std::vector<ObservedCq> cqs) {
     } else {
       watched.push_back({CqWatch(cq.queues.ring.cq, threshold_ns_), 0, {}, false});
     }
-    reader->add(cq.queues.ring, *cq.queues.layout, cq.queues.sends);
+    reader->add(cq.queues);
   }
   cqs_ = std::move(cqs);
   watched_ = std::move(watched);
@@ -134,8 +134,7 @@ void Observer::look_at(size_t number, LookTime when) {
   }
   CqWatch& watch = watched.watch;
   const uint64_t consumed = watch.consumed();
-  const auto silence =
-      watch.look(when, reading.consumer_index, reading.next, reader_->sends(number));
+  const auto silence = watch.look(when, reading, reader_->sends(number));
   if (silence) {
     for (const CqOwner& owner : cq.owners) {
       // At once: when the thread counts as served, the kernel forgets what it has held back of it.
@@ -143,11 +142,10 @@ void Observer::look_at(size_t number, LookTime when) {
       found_.push_back({owner, *silence});
     }
   }
+  if (!watch.is_exact()) facts_.uncounted.insert(cq.queues.ring.cq);
   if (cq.owners.empty() && watch.consumed() != consumed) ownerless_.insert(cq.queues.ring.cq);
-  if (const auto send_queue = watch.unsure_of()) {
-    const auto sends = reader_->signaled(number, *send_queue);
-    watch.signaled(*send_queue, sends.value_or(SignaledSends{}));
-  }
+  if (const auto send_queue = watch.unsure_of())
+    watch.signaled(*send_queue, reader_->signaled(number, *send_queue));
   if (watched.first_ns == 0) watched.first_ns = when.begun_ns;
   watched.last = when;
 }
@@ -169,10 +167,10 @@ void Observer::hand_over() {
   tell_served();
 }
 
-// The list of blind times only when there is more in it.
+// The lists only when there is more in them.
 void Observer::hand_over_facts() {
   LookFacts& to = facts_handed_over_;
-  if (facts_.blind_ns != to.blind_ns) {
+  if (facts_.blind_ns != to.blind_ns || facts_.uncounted.size() != to.uncounted.size()) {
     to = facts_;
     return;
   }

@@ -15,6 +15,7 @@
 #include "agent/capture/kernel_programs.h"
 #include "agent/observe/cq_watch.h"
 #include "probes/process.h"
+#include "probes/queue_reader.h"
 #include "probes/readable_queues.h"
 
 namespace pollgap {
@@ -58,6 +59,7 @@ struct LookFacts {
   uint64_t longest_apart_ns = 0;
   uint64_t blind_ns = 0;         // between two looks that were so far apart, in all
   std::vector<BlindTime> blind;  // the first of these times
+  std::set<uint64_t> uncounted;  // CQs of which more may have been consumed than was counted
 };
 
 class Observer {

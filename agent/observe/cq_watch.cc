@@ -27,9 +27,10 @@ void CqWatch::restart(Sends& queue, const SendIndices& indices, const Window& si
 
 void CqWatch::follow(Sends& queue, const SendIndices& indices, const Window& window) {
   const bool broken = indices.outstanding() == 0 || queue.latest.outstanding() == 0 ||
-                      indices.tail != queue.latest.tail;
+                      indices.tail != queue.latest.tail || !indices.exact;
   const bool more = indices.head != queue.latest.head;
-  if (broken || (queue.asks == Asks::no && more)) {
+  const bool none_known = queue.asks == Asks::no || queue.asks == Asks::untold;
+  if (broken || (none_known && more)) {
     restart(queue, indices, window);
   } else {
     queue.latest = indices;
@@ -63,9 +64,10 @@ void CqWatch::go_on(LookTime when, const Window& window, NextCqe next,
   for (size_t i = 0; i < sends.size(); ++i) follow(sends_[i], sends[i], window);
 }
 
-std::optional<Silence> CqWatch::look(LookTime when, uint32_t consumer_index, NextCqe next,
+std::optional<Silence> CqWatch::look(LookTime when, const CqReading& reading,
                                      std::span<const SendIndices> sends) {
   std::optional<Silence> ended;
+  const uint32_t consumer_index = reading.consumer_index;
   const Window now{when.begun_ns, when.ended_ns};
   const Window since_last{last_.begun_ns, when.ended_ns};
   if (!seen_ || sends.size() != sends_.size() || !has_advanced(consumer_index_, consumer_index)) {
@@ -74,15 +76,16 @@ std::optional<Silence> CqWatch::look(LookTime when, uint32_t consumer_index, Nex
     for (size_t i = 0; i < sends.size(); ++i)
       if (has_advanced(sends_[i].latest.head, sends[i].head))
         posted_ += sends[i].head - sends_[i].latest.head;
-    if (consumer_index != consumer_index_) {
+    const bool told = reading.unmoved || since_last.width_ns() <= reading.round_ns;
+    exact_ = exact_ && told;
+    if (consumer_index != consumer_index_ || !told) {
       consumed_ += consumer_index - consumer_index_;
       ended = silence(since_last, {absent_ns_, when.ended_ns});
       begin(since_last, consumer_index, sends);
-    } else {
-      go_on(when, since_last, next, sends);
-      if (ready_)
-        for (size_t i = 0; i < sends.size(); ++i) sends_[i].latest.head = sends[i].head;
     }
+    go_on(when, since_last, reading.next, sends);
+    if (ready_)
+      for (size_t i = 0; i < sends.size(); ++i) sends_[i].latest.head = sends[i].head;
   }
   seen_ = true;
   last_ = when;
@@ -102,7 +105,8 @@ std::optional<Silence> CqWatch::silence(const Window& end, const Window& came) {
                   .open = false};
   bool known = true;  // whether anything signaled was outstanding
   for (const Sends& queue : sends_) {
-    known = known && (queue.asks != Asks::unknown || queue.latest.outstanding() == 0);
+    const bool said = queue.asks == Asks::yes || queue.asks == Asks::no;
+    known = known && (said || queue.latest.outstanding() == 0);
     if (queue.asks != Asks::yes) continue;
     silence.signaled += queue.signaled;
     if (!silence.outstanding || queue.since.until_ns < silence.outstanding->until_ns)
@@ -134,13 +138,17 @@ std::optional<size_t> CqWatch::unsure_of() const {
   return static_cast<size_t>(unsure - sends_.begin());
 }
 
-void CqWatch::signaled(size_t send_queue, const SignaledSends& sends) {
+void CqWatch::signaled(size_t send_queue, const std::optional<SignaledSends>& sends) {
   if (send_queue >= sends_.size()) return;
   Sends& queue = sends_[send_queue];
-  queue.asks = sends.count > 0 ? Asks::yes : Asks::no;
-  queue.signaled = sends.count;
+  if (!sends) {
+    queue.asks = Asks::untold;
+    return;
+  }
+  queue.asks = sends->count > 0 ? Asks::yes : Asks::no;
+  queue.signaled = sends->count;
   // Those before it need not complete on their own: it counts from when it was surely there.
-  if (sends.count > 0 && sends.oldest >= queue.posted - queue.latest.tail)
+  if (sends->count > 0 && sends->oldest >= queue.posted - queue.latest.tail)
     queue.since = {last_.begun_ns, last_.ended_ns};
 }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // From looks at one CQ to silences of it. Pure: knows neither clock nor memory.
 //
-// The consumer index only grows, so whatever time lies between two looks, it tells whether
-// something was consumed; a late look only makes it less certain when.
+// Where the consumer index only grows, it tells whether something was consumed, whatever time lies
+// between two looks; a late look only makes it less certain when. Where it wraps, a late look may
+// not tell even that: then something is taken to have been consumed, so that no silence is made of
+// what is not known to be one.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +13,7 @@
 #include <vector>
 
 #include "agent/observe/silence.h"
-#include "probes/queue_reader.h"
+#include "probes/provider_queues.h"
 
 namespace pollgap {
 
@@ -27,13 +29,13 @@ class CqWatch {
 
   // One look, later than those before it. Returns the silence that it found ended, if that may have
   // lasted for the threshold. `sends`: of the same send queues in the same order each time.
-  std::optional<Silence> look(LookTime when, uint32_t consumer_index, NextCqe next,
+  std::optional<Silence> look(LookTime when, const CqReading& reading,
                               std::span<const SendIndices> sends);
 
   // A send queue that has had sends outstanding for half the threshold, of which it is not known
   // whether they ask for a completion: to be found out, and told by signaled().
   std::optional<size_t> unsure_of() const;
-  void signaled(size_t send_queue, const SignaledSends& sends);
+  void signaled(size_t send_queue, const std::optional<SignaledSends>& sends);
 
   // The silence as it is: it ends with the last look, and is open.
   std::optional<Silence> so_far() const;
@@ -42,14 +44,15 @@ class CqWatch {
   // last look began.
   uint64_t served_until_ns() const { return ready_ ? ready_->after_ns : last_.begun_ns; }
 
-  // Since the first look.
+  // Since the first look. At least, where is_exact() is not: more may have been between two looks.
+  bool is_exact() const { return exact_; }
   uint64_t consumed() const { return consumed_; }
   uint64_t posted() const { return posted_; }
   // Stretches of the threshold or longer with nothing signaled outstanding, and nothing ready.
   uint64_t idle_ns() const { return idle_ns_; }
 
  private:
-  enum class Asks { unknown, yes, no };  // for a completion
+  enum class Asks { unknown, yes, no, untold };  // for a completion
 
   struct Sends {
     SendIndices latest;
@@ -75,6 +78,7 @@ class CqWatch {
   std::optional<Window> ready_;
   bool error_ = false;
   std::vector<Sends> sends_;
+  bool exact_ = true;
   uint64_t consumed_ = 0;
   uint64_t posted_ = 0;
   uint64_t idle_ns_ = 0;

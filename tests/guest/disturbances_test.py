@@ -3,7 +3,7 @@
 """In the guest: an unmodified program, disturbed from outside while pollgap watches its client.
 
   disturbances_test.py --build DIR --module mlx5_events.ko [--count N] [--disturb NAME...]
-                       [--output DIR]
+                       [--timing TIMING] [--output DIR]
 
 Each disturbance must be in the ledgers with its culprit, for as long as it lasted; the program must
 go on to its end as if nothing had been. Under TCG nothing can be said of the program's speed.
@@ -22,6 +22,13 @@ from disturbances import CGROUP, DISTURBANCES, describe, error_of, make_cgroup, 
 # Of the injected time; half of that are the edges, a scheduler's tick long.
 TOLERANCE = 0.10
 PROGRAM = "ib_send_lat"
+# Until it surely polls again, and has been seen to; an observer that saw none who polls a CQ looks
+# for them again after two seconds.
+SEEN_POLLING_S = {"uprobe": 0.5, "observe": 2.5}
+# A look takes 0.1 ms here, of the CPU that the observer, the rest of the agent, the peer and the test
+# share: at the rate of a real machine these would have little of it.
+OPTIONS = {"uprobe": (), "observe": ("--observe-rate", 2000, "--threshold", "2ms")}
+ITERATIONS_A_SECOND = 10_000  # no more than that, in the guest's time
 
 
 def disturb(pair, names, count):
@@ -43,9 +50,10 @@ def watch(arguments, pair):
     time.sleep(0.2)
     pair.signal(signal.SIGSTOP)
     with pairs.Agent(arguments.build, pair.client.pid,
-                     os.path.join(arguments.output, "disturbances.json")) as agent:
+                     os.path.join(arguments.output, f"disturbances-{arguments.timing}.json"),
+                     "--timing", arguments.timing, *OPTIONS[arguments.timing]) as agent:
         pair.signal(signal.SIGCONT)
-        time.sleep(0.5)  # until it surely polls again, and has been seen to
+        time.sleep(SEEN_POLLING_S[arguments.timing])
         injected = disturb(pair, arguments.disturb, arguments.count)
         return injected, agent.report()
 
@@ -67,9 +75,12 @@ def main():
     parser.add_argument("--module", required=True, help="mlx5_events.ko: its interrupt disturbs, too")
     parser.add_argument("--count", type=int, default=3)
     parser.add_argument("--disturb", nargs="*", choices=list(DISTURBANCES), default=list(DISTURBANCES))
+    parser.add_argument("--timing", default="uprobe", choices=list(SEEN_POLLING_S))
     parser.add_argument("--iterations", type=int, help="default: enough for the count")
     arguments = parser.parse_args()
-    iterations = arguments.iterations or 15_000 + 2_000 * arguments.count * len(arguments.disturb)
+    iterations = arguments.iterations or (
+        5_000 + round(ITERATIONS_A_SECOND * SEEN_POLLING_S[arguments.timing]) +
+        2_000 * arguments.count * len(arguments.disturb))
     pairs.leave_polled_cpus()
     make_cgroup()
     driver.load(arguments.module)

@@ -16,7 +16,9 @@ class CqWatchTest : public testing::Test {
  protected:
   std::optional<Silence> look(NextCqe next) {
     now += kPeriod;
-    return watch.look({now, now + kLookTakes}, consumed, next, sends);
+    reading.consumer_index = consumed;
+    reading.next = next;
+    return watch.look({now, now + kLookTakes}, reading, sends);
   }
   // Looks that find nothing new, and nothing ended.
   void pass(uint64_t ns, NextCqe next) {
@@ -26,6 +28,7 @@ class CqWatchTest : public testing::Test {
 
   CqWatch watch{0x1000, kThreshold};
   uint64_t now = 1'000'000'000;
+  CqReading reading{.intact = true};
   uint32_t consumed = 0xfffffff0;
   std::vector<SendIndices> sends{{100, 100}};
 };
@@ -89,7 +92,7 @@ TEST_F(CqWatchTest, LateCompletionsNeedASendThatAsksForOne) {
   while (!watch.unsure_of()) pass(kPeriod, NextCqe::absent);
   EXPECT_EQ(watch.unsure_of(), 0u);
   EXPECT_GE(now - posted.until_ns, kThreshold / 2);
-  watch.signaled(0, {16, 0});
+  watch.signaled(0, SignaledSends{16, 0});
   EXPECT_FALSE(watch.unsure_of());
   pass(2 * kThreshold, NextCqe::absent);
   ++consumed;
@@ -107,20 +110,21 @@ TEST_F(CqWatchTest, UnsignaledSendsAreIdleTime) {
   sends[0].head = 101;
   pass(kThreshold, NextCqe::absent);
   ASSERT_TRUE(watch.unsure_of());
-  watch.signaled(0, {0, 0});
+  watch.signaled(0, SignaledSends{0, 0});
   pass(10 * kThreshold, NextCqe::absent);
   EXPECT_FALSE(watch.unsure_of()) << "asked again though nothing was posted";
   sends[0].head = 102;
   pass(kThreshold, NextCqe::absent);
   EXPECT_TRUE(watch.unsure_of());
   CqWatch unsure = watch;
-  watch.signaled(0, {0, 0});
+  watch.signaled(0, SignaledSends{0, 0});
   ++consumed;
   const auto silence = look(NextCqe::unknown);
   ASSERT_TRUE(silence);
   EXPECT_FALSE(silence->outstanding);
   EXPECT_GT(watch.idle_ns(), 11 * kThreshold);
-  unsure.look({now, now + kLookTakes}, consumed, NextCqe::unknown, sends);
+  reading.consumer_index = consumed;
+  unsure.look({now, now + kLookTakes}, reading, sends);
   EXPECT_EQ(unsure.idle_ns(), 0u) << "what is not known is not called idle";
 }
 
@@ -131,7 +135,7 @@ TEST_F(CqWatchTest, ASignaledSendBehindUnsignaledOnesCountsFromWhenItWasSeen) {
   sends[0].head = 103;
   pass(kThreshold, NextCqe::absent);
   ASSERT_TRUE(watch.unsure_of());
-  watch.signaled(0, {1, 2});
+  watch.signaled(0, SignaledSends{1, 2});
   const uint64_t asked = now;
   pass(2 * kThreshold, NextCqe::absent);
   ++consumed;
@@ -182,6 +186,72 @@ TEST_F(CqWatchTest, WhatGoesOnIsOpen) {
   EXPECT_EQ(silence->end.until_ns, now + kLookTakes);
 }
 
+// An index that wraps at the end of a small ring.
+TEST_F(CqWatchTest, WhereARoundMayHavePassedNothingIsSilent) {
+  reading.round_ns = kPeriod / 2;
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_FALSE(look(NextCqe::ready));
+    EXPECT_EQ(watch.served_until_ns(), i == 0 ? now : now - kPeriod);
+  }
+  EXPECT_FALSE(watch.so_far());
+  EXPECT_FALSE(watch.is_exact());
+  reading.unmoved = true;  // from here on there is evidence
+  const uint64_t begun = now;
+  pass(2 * kThreshold, NextCqe::ready);
+  const auto silence = watch.so_far();
+  ASSERT_TRUE(silence);
+  EXPECT_EQ(silence->begin, (Window{begun - kPeriod, begun + kLookTakes}));
+  EXPECT_EQ(watch.consumed(), 0u);
+}
+
+TEST_F(CqWatchTest, ALateLookEndsTheSilenceOfARingThatWraps) {
+  reading.round_ns = 3 * kPeriod;
+  look(NextCqe::unknown);
+  pass(2 * kThreshold, NextCqe::absent);
+  EXPECT_TRUE(watch.is_exact());
+  const uint64_t last = now;
+  now += 3 * kPeriod;
+  const auto silence = look(NextCqe::absent);
+  ASSERT_TRUE(silence) << "what it was until then is known";
+  EXPECT_EQ(silence->end, (Window{last, now + kLookTakes}));
+  EXPECT_FALSE(watch.so_far());
+  EXPECT_FALSE(watch.is_exact());
+}
+
+TEST_F(CqWatchTest, SendsThatMayHaveBeenCompletedCountAnew) {
+  look(NextCqe::unknown);
+  sends[0].head = 101;
+  pass(kThreshold, NextCqe::absent);
+  ASSERT_TRUE(watch.unsure_of());
+  watch.signaled(0, SignaledSends{1, 0});
+  sends[0].exact = false;
+  pass(kPeriod, NextCqe::absent);
+  const Window again = since_last_look();
+  sends[0].exact = true;
+  while (!watch.unsure_of()) pass(kPeriod, NextCqe::absent);
+  watch.signaled(0, SignaledSends{1, 0});
+  pass(kThreshold, NextCqe::absent);
+  ++consumed;
+  const auto silence = look(NextCqe::unknown);
+  ASSERT_TRUE(silence);
+  EXPECT_EQ(silence->outstanding, again);
+}
+
+TEST_F(CqWatchTest, WhereItIsNotToldWhatSendsAskForTheyAreNeitherLateNorIdle) {
+  look(NextCqe::unknown);
+  sends[0].head = 101;
+  pass(kThreshold, NextCqe::absent);
+  ASSERT_TRUE(watch.unsure_of());
+  watch.signaled(0, std::nullopt);
+  pass(10 * kThreshold, NextCqe::absent);
+  EXPECT_FALSE(watch.unsure_of()) << "asked again though nothing was posted";
+  ++consumed;
+  const auto silence = look(NextCqe::unknown);
+  ASSERT_TRUE(silence);
+  EXPECT_FALSE(silence->outstanding);
+  EXPECT_EQ(watch.idle_ns(), 0u);
+}
+
 // Whatever the target's memory says: windows are not inside out, and lie between the looks.
 TEST_F(CqWatchTest, HostileValues) {
   std::mt19937_64 random(7);
@@ -193,8 +263,14 @@ TEST_F(CqWatchTest, HostileValues) {
     if (kind == 2) sends.resize(random() % 3);
     if (sends.empty()) sends.push_back({});
     if (kind == 3)
-      watch.signaled(random() % 4,
-                     {static_cast<uint32_t>(random()), static_cast<uint32_t>(random())});
+      watch.signaled(random() % 4, SignaledSends{static_cast<uint32_t>(random()),
+                                                 static_cast<uint32_t>(random())});
+    if (kind == 6) {
+      watch.signaled(random() % 4, std::nullopt);
+      reading.unmoved = random() % 2 == 0;
+      reading.round_ns = random() % 2 == 0 ? UINT64_MAX : random() % kThreshold;
+      sends[0].exact = random() % 2 == 0;
+    }
     if (kind == 4) ++consumed;
     if (kind == 5) now += random() % 10'000'000;
     const auto silence = look(static_cast<NextCqe>(random() % 4));

@@ -5,7 +5,7 @@
 #include <endian.h>
 
 #include "probes/cq_layout.h"
-#include "probes/send_queue.h"
+#include "probes/mlx5_queues.h"
 #include "tests/unit/probes_synthetic_memory.h"
 
 namespace pollgap {
