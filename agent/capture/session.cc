@@ -82,12 +82,12 @@ bool observes(const AttachOptions& options) { return options.timing == "observe"
 
 const char* timing_name(const AttachOptions& options) {
   if (observes(options)) return "observe";
-  return options.timing == "entry" ? "entry" : "uprobe";
+  return options.timing == "return" ? "return" : "uprobe";
 }
 
 PollProbes poll_probes(const AttachOptions& options) {
   if (observes(options)) return PollProbes::bursts;
-  return options.timing == "entry" ? PollProbes::entries : PollProbes::returns;
+  return options.timing == "return" ? PollProbes::returns : PollProbes::entries;
 }
 
 Json options_json(const AttachOptions& options) {
@@ -251,7 +251,7 @@ Status CaptureSession::Impl::begin_observation() {
   if (shares_core) {
     return Error{ExitCode::other, "timing observe needs a core that " + who +
                                       " does not poll on: let pollgap run on another one, or use "
-                                      "--timing entry"};
+                                      "--timing uprobe"};
   }
   if (observation->observed() == 0 && !observation->refused().empty()) {
     return Error{ExitCode::no_poll_function, "no CQ of " + who + " can be observed (" +

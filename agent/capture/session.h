@@ -21,7 +21,7 @@ struct AttachOptions {
   std::vector<pid_t> tids;  // only these threads; empty: every thread that polls
   uint64_t threshold_ns = 1'000'000;
   uint64_t duration_ns = 0;               // 0: until told to stop; recorded, not enforced here
-  std::string timing = "auto";            // uprobe, entry, observe
+  std::string timing = "auto";            // uprobe, return, observe
   uint32_t observe_hz = 5000;             // with timing observe: looks at the CQs a second
   std::vector<std::string> poll_sites;    // --poll-site
   std::vector<std::string> trace_events;  // --trace-event, "GROUP:EVENT"

@@ -217,10 +217,11 @@ void add_attach(CLI::App& app, ExitCode& exit) {
                       "How long to watch (default: until Ctrl-C)");
   command
       ->add_option("--timing", options->attach.timing,
-                   "How polls are timed: uprobe, at entry and return; entry, at a third of the "
-                   "price, where their CQs can be read; observe, not at all: the CQs are looked at "
-                   "from another core, and the process is not slowed (default auto: uprobe)")
-      ->check(CLI::IsMember({"auto", "uprobe", "entry", "observe"}));
+                   "How polls are timed: uprobe, at their entry, and at their return where their "
+                   "CQs cannot be read; return, at both, for twice the price; observe, not at all: "
+                   "the CQs are looked at from another core, and the process is not slowed "
+                   "(default auto: uprobe)")
+      ->check(CLI::IsMember({"auto", "uprobe", "return", "observe"}));
   command
       ->add_option("--observe-rate", options->attach.observe_hz,
                    "With --timing observe: looks a second (default 5000)")

@@ -231,7 +231,7 @@ void add_selftest(CLI::App& app, ExitCode& exit) {
   add_duration_option(*command, "--length", options->length_ns,
                       "How long each disturbance lasts (default 5ms)");
   command->add_option("--timing", options->timing, "As for attach (default auto)")
-      ->check(CLI::IsMember({"auto", "uprobe", "entry"}));
+      ->check(CLI::IsMember({"auto", "uprobe", "return"}));
   command->callback([options, &exit] { exit = selftest(*options); });
 }
 

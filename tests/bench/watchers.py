@@ -161,8 +161,8 @@ class Pollgap(Watcher):
                                     together).verdict == "right"
 
 
-class PollgapEntry(Pollgap):
-    name, timing = "pollgap --timing entry", "entry"
+class PollgapReturn(Pollgap):
+    name, timing = "pollgap --timing return", "return"
 
 
 class PollgapObserve(Pollgap):
@@ -370,7 +370,7 @@ class Tracefs(Watcher):
         return explained_by(injected, self.found)
 
 
-WATCHERS = (Nothing, Pollgap, PollgapEntry, PollgapObserve, Bpftrace, LibbpfTools, Perf, Tracefs)
+WATCHERS = (Nothing, Pollgap, PollgapReturn, PollgapObserve, Bpftrace, LibbpfTools, Perf, Tracefs)
 
 
 def available():
