@@ -440,10 +440,10 @@ Status CaptureSession::drain(int timeout_ms, const Sink& sink) {
   impl_->drained(all);
   pollfd end{impl_->process->pidfd(), POLLIN, 0};
   poll(&end, 1, all ? timeout_ms : kBehindMs);
-  if (Status failed = impl_->follow_threads()) return failed;
-  if (Status failed = impl_->attach_new_contexts()) return failed;
   if (impl_->observation)
     if (Status failed = impl_->observation->maintain()) return failed;
+  if (Status failed = impl_->follow_threads()) return failed;  // maintain() may have found some
+  if (Status failed = impl_->attach_new_contexts()) return failed;
   impl_->attach_new_trace_events();
   impl_->drained(impl_->flush(sink, kBytesAtOnce));
   return std::nullopt;

@@ -58,10 +58,10 @@ def watch(arguments, pair):
         return injected, agent.report()
 
 
-def judge_one(name, occurrences, report):
+def judge_one(program, name, occurrences, report):
     errors = [error_of(report, one) for one in occurrences]
     right = sum(error <= TOLERANCE for error in errors)
-    print(f"{'ok' if right == len(errors) else 'FAILED':<8}{PROGRAM}, {name}: {right} of {len(errors)} right; "
+    print(f"{'ok' if right == len(errors) else 'FAILED':<8}{program}, {name}: {right} of {len(errors)} right; "
           f"error of the time: median {100 * statistics.median(errors):.1f} %, largest "
           f"{100 * max(errors):.1f} %", flush=True)
     for one, error in zip(occurrences, errors):
@@ -81,6 +81,7 @@ def main():
     iterations = arguments.iterations or (
         5_000 + round(ITERATIONS_A_SECOND * SEEN_POLLING_S[arguments.timing]) +
         2_000 * arguments.count * len(arguments.disturb))
+    program = PROGRAM + (" observed" if arguments.timing == "observe" else "")
     pairs.leave_polled_cpus()
     make_cgroup()
     driver.load(arguments.module)
@@ -91,13 +92,13 @@ def main():
             injected, report = watch(arguments, pair)
             pair.finish()
     except (pairs.Failure, pairs.session.Timeout) as failure:
-        print(f"FAILED  {PROGRAM}, watched: {failure}")
+        print(f"FAILED  {program}, watched: {failure}")
         return 1
     finally:
         driver.unload()
-    print(f"ok      {PROGRAM}, watched: ends with status 0 and its {iterations} iterations; "
+    print(f"ok      {program}, watched: ends with status 0 and its {iterations} iterations; "
           f"{len(report['gaps'])} gaps, their ledgers exact")
-    results = [judge_one(name, occurrences, report) for name, occurrences in injected.items()]
+    results = [judge_one(program, name, occurrences, report) for name, occurrences in injected.items()]
     return 0 if all(results) else 1
 
 
