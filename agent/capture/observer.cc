@@ -2,7 +2,6 @@
 #include "agent/capture/observer.h"
 
 #include <sched.h>
-#include <time.h>
 
 #include <algorithm>
 #include <utility>
@@ -13,10 +12,6 @@ namespace pollgap {
 namespace {
 
 constexpr size_t kMostBlindTimes = 1000;
-
-timespec as_timespec(uint64_t ns) {
-  return {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-}
 
 bool same_ring(const CqRing& left, const CqRing& right) {
   return left.cq == right.cq && left.context == right.context && left.ring == right.ring &&
@@ -86,8 +81,7 @@ void Observer::run() {
   while (!stop_) {
     look();
     next_ns = std::max(next_ns + period_ns_, last_look_ns_ + period_ns_ / 2);
-    const timespec next = as_timespec(next_ns);
-    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, nullptr);
+    sleep_until_ns(next_ns);
   }
 }
 

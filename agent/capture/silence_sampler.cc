@@ -3,7 +3,6 @@
 
 #include <bpf/bpf.h>
 #include <sched.h>
-#include <time.h>
 
 #include <vector>
 
@@ -18,10 +17,6 @@ struct Asked {
   uint64_t since_ns = 0;  // its last poll
   uint64_t next_ns = 0;   // silence at which to ask again
 };
-
-timespec timespec_of(uint64_t ns) {
-  return {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-}
 
 }  // namespace
 
@@ -44,8 +39,7 @@ SilenceSampler::~SilenceSampler() {
 // say, which has seen when the timer's interrupt came.
 void SilenceSampler::sleep() {
   uint64_t due_ns = monotonic_ns() + first_ns_;
-  const timespec until = timespec_of(due_ns);
-  clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);
+  sleep_until_ns(due_ns);
   if (monotonic_ns() < due_ns + PG_STANDSTILL_NS) return;
   LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = &due_ns, .ctx_size_in = sizeof(due_ns));
   bpf_prog_test_run_opts(bpf_program__fd(programs_.object().progs.on_late_timer), &options);
