@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "agent/ledger/rules.h"
 #include "agent/ledger/sightings.h"
@@ -188,12 +189,7 @@ std::vector<Claim> UserTime::unanswered_in(const Stretch& stretch) {
   if (account_.thread() == nullptr) {
     return found;
   }
-  const uint32_t unanswered = account_.unexplained(
-      "the core did not answer the sampler's interrupt: it was not running this system, or "
-      "ran with interrupts off");
-  const uint32_t perhaps = account_.unexplained(
-      "the core answered the sampler's interrupt late: it was not running this system, or ran with "
-      "interrupts off, if not the sampler itself was late");
+  std::optional<uint32_t> unanswered, perhaps;  // made where there is one: most gaps have none
   account_.thread()->samples.for_each_overlapping(
       stretch.start_ns, account_.end_ns(), [&](const Sample& sample) {
         if (!answered_late(sample)) {
@@ -206,7 +202,15 @@ std::vector<Claim> UserTime::unanswered_in(const Stretch& stretch) {
             clipped({sample.asked_ns, sample.header.start_ns, 0}, from_ns, stretch.end_ns);
         if (part.start_ns < part.end_ns &&
             free_ns(account_, part.start_ns, part.end_ns) > kLateAnswerNs) {
-          found.push_back({part.start_ns, part.end_ns, surely ? unanswered : perhaps});
+          std::optional<uint32_t>& origin = surely ? unanswered : perhaps;
+          if (!origin) {
+            origin = account_.unexplained(
+                surely ? "the core did not answer the sampler's interrupt: it was not running this "
+                         "system, or ran with interrupts off"
+                       : "the core answered the sampler's interrupt late: it was not running this "
+                         "system, or ran with interrupts off, if not the sampler itself was late");
+          }
+          found.push_back({part.start_ns, part.end_ns, *origin});
         }
       });
   return found;
@@ -215,11 +219,13 @@ std::vector<Claim> UserTime::unanswered_in(const Stretch& stretch) {
 // Parts in which the core did not run, be they claimed already or not.
 std::vector<Claim> UserTime::stops_in(const Stretch& stretch) {
   std::vector<Claim> stops = unanswered_in(stretch);
-  const uint32_t origin = account_.unexplained(
-      "neither this core nor the agent's own gave a sign: the machine may have stood still");
-  for_each_part(standstills_, stretch.start_ns, stretch.end_ns, [&](const Claim& part) {
-    stops.push_back({part.start_ns, part.end_ns, origin});
-  });
+  if (!standstills_.empty()) {
+    const uint32_t origin = account_.unexplained(
+        "neither this core nor the agent's own gave a sign: the machine may have stood still");
+    for_each_part(standstills_, stretch.start_ns, stretch.end_ns, [&](const Claim& part) {
+      stops.push_back({part.start_ns, part.end_ns, origin});
+    });
+  }
   for (const Claim& claim : account_.claims()) {
     const Claim part = clipped(claim, stretch.start_ns, stretch.end_ns);
     if (part.start_ns < part.end_ns && account_.origin(claim.origin).key.cause == Cause::stolen) {
