@@ -30,9 +30,6 @@ struct pg_config {
   __u32 steal_at_ticks; /* 1: the scheduler's copy of the steal clock is read, at ticks and switches
                          */
   __u32 smi_counted;    /* 1: smi_counters holds each CPU's counter of SMIs */
-  __u32 observe;        /* 1: polls are not timed. The agent looks at the CQs, and tells in
-                           pg_thread_clock.last_poll_ns until when no completion waited for the thread */
-  __u32 reserved;
   __u64 threshold_ns;
   __u64 stack_ns;       /* intervals at least this long get a stack */
   __u64 fault_run_ns;   /* faults closer than this to each other are one run ... */
@@ -68,7 +65,9 @@ struct pg_thread_clock {
   __u32 activity; /* enum pg_activity */
   __u32 exited;
   __u64 last_poll_ns; /* entry or return of its latest poll; by the agent where it observes */
-  __u64 reserved[4];  /* a cache line of its own */
+  __u64 polls;        /* that were probed */
+  __u64 closest_ns;   /* the least time between two of one CQ in a burst of probes; 0: none */
+  __u64 reserved[2];  /* a cache line of its own */
 };
 
 /* A CPU as its own programs see it; the silence sampler looks before it asks. */

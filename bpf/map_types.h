@@ -106,6 +106,7 @@ struct cq_state {
   __u64 since_ns;    /* since when it is above 0 */
   __u64 posted_sends, posted_signaled;
   __u64 forgotten; /* how often what was outstanding became unknown */
+  __u64 counted_from_ns; /* judged_from_ns when counting began */
   __u32 settled;   /* the consumer index up to which completions are accounted for */
   __u32 settles;   /* 1: `settled` is set */
 };

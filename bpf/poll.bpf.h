@@ -131,16 +131,33 @@ static __always_inline struct thread_state *polling_thread(u64 now) {
   u64 id = bpf_get_current_pid_tgid();
   u32 tid = (u32)id;
   struct thread_state *thread;
-  if (id >> 32 != config.target_pid || detaching) return 0;
+  if (id >> 32 != config.target_pid) return 0;
   thread = bpf_map_lookup_elem(&threads, &tid);
   return thread ? thread : new_target_thread(tid, now);
 }
 
+/* What is outstanding is not known any more: nothing is late until it has been counted anew. */
+static __always_inline void forget_outstanding(struct cq_state *cq) {
+  cq->forgotten++;
+  cq->outstanding = 0;
+}
+
+/* After a time in which polls were not judged, and sends not counted. */
+static __always_inline void count_anew(struct cq_state *cq) {
+  if (cq->counted_from_ns == judged_from_ns) return;
+  cq->counted_from_ns = judged_from_ns;
+  cq->settles = 0;
+  forget_outstanding(cq);
+}
+
 static __always_inline struct cq_state *cq_state_of(u64 cq) {
   struct cq_state *state = bpf_map_lookup_elem(&cqs, &cq);
-  if (state) return state;
-  bpf_map_update_elem(&cqs, &cq, &no_cq, BPF_NOEXIST);
-  return bpf_map_lookup_elem(&cqs, &cq);
+  if (!state) {
+    bpf_map_update_elem(&cqs, &cq, &no_cq, BPF_NOEXIST);
+    state = bpf_map_lookup_elem(&cqs, &cq);
+  }
+  if (state) count_anew(state);
+  return state;
 }
 
 static __always_inline struct poll_state *poll_state_of(u32 tid, u64 cq) {
@@ -265,7 +282,9 @@ static __always_inline void note_exit(struct thread_state *thread, struct poll_s
   thread->last_poll_exit_ns = now;
   thread->last_exit_steal_ns = steal;
   thread->last_exit_cpu = state->exit_cpu;
-  if (clock) clock->last_poll_ns = now;
+  if (!clock) return;
+  clock->last_poll_ns = now;
+  clock->polls++;
 }
 
 /*
@@ -284,12 +303,6 @@ static __always_inline u64 waits_since(const struct thread_state *thread, struct
   state->exit_cpu = thread->last_exit_cpu;
   state->exit_steal_ns = thread->last_exit_steal_ns;
   return until_ns;
-}
-
-/* What is outstanding is not known any more: nothing is late until it has been counted anew. */
-static __always_inline void forget_outstanding(struct cq_state *cq) {
-  cq->forgotten++;
-  cq->outstanding = 0;
 }
 
 /*
@@ -437,6 +450,7 @@ __noinline int take_completions(u32 tid, u64 cq_address) {
   s64 outstanding;
   u32 index, first, count;
   if (!thread || !state || state->readable != PG_CQ_READABLE) return 0;
+  if (state->exit_ns < judged_from_ns) return 0;
   layout = layout_of(state->site);
   if (!layout || !read_consumer_index(state, cq_address, layout, &index)) return 0;
   if (index == state->consumer_index) return 0;
@@ -533,7 +547,8 @@ static __always_inline bool quick_poll(u64 cq, u64 wc, u64 cookie, u64 steal, u6
   struct pg_thread_clock *clock;
   u32 index, slot;
   if (!here || here->thread != bpf_get_current_pid_tgid() || here->cq != cq ||
-      here->cookie != cookie || now - here->last_ns >= config.threshold_ns || detaching)
+      here->cookie != cookie || now - here->last_ns >= config.threshold_ns ||
+      here->last_ns < judged_from_ns)
     return false;
   if (config.smi_counted && now - here->began_ns >= SMI_READ_NS) return false;
   slot = here->slot;
@@ -545,6 +560,7 @@ static __always_inline bool quick_poll(u64 cq, u64 wc, u64 cookie, u64 steal, u6
   /* Preempted since the first check, another thread may have come here in between. */
   if (*(volatile u64 *)&here->last_ns > now) return true;
   clock->last_poll_ns = now;
+  clock->polls++;
   here->before_ns = here->last_ns;
   here->last_ns = now;
   here->steal_ns = steal;
@@ -585,6 +601,16 @@ static __always_inline u64 event_came(const struct thread_state *thread) {
   return thread->event_woken_ns ? thread->event_woken_ns : thread->event_return_ns;
 }
 
+/* Of its latest polls, after which some were not judged; what has been summed up stays. */
+static __always_inline void forget_polls(struct poll_state *state, u64 cq_address) {
+  struct cq_state *cq = bpf_map_lookup_elem(&cqs, &cq_address);
+  if (cq) count_anew(cq);
+  state->exit_ns = 0;
+  state->window_polls = 0;
+  state->readable = PG_CQ_NOT_LOOKED_AT;
+  state->new_completions = state->new_errors = 0;
+}
+
 /* The first poll after a wait for a completion event. */
 static __always_inline void note_event(const struct thread_state *thread, struct poll_state *state,
                                        u64 now) {
@@ -601,7 +627,7 @@ static __always_inline void note_event(const struct thread_state *thread, struct
  */
 static __noinline void judge_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 steal) {
   u64 now = bpf_ktime_get_ns();
-  struct thread_state *thread = polling_thread(now);
+  struct thread_state *thread = now < judged_from_ns ? 0 : polling_thread(now);
   const struct pg_cq_layout *layout = 0;
   struct poll_state *state;
   struct pg_thread_clock *clock;
@@ -612,8 +638,9 @@ static __noinline void judge_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 st
   if (thread->fault_ns || thread->syscall_ns) entry_ended_unseen(thread);
   state = poll_state_of(thread->tid, cq);
   if (!state) return;
-  if (!state->exit_ns) {
-    state->first_ns = now;
+  if (!state->exit_ns || state->exit_ns < judged_from_ns) {
+    forget_polls(state, cq);
+    if (!state->first_ns) state->first_ns = now;
     state->window_ns = now;
     state->site = (u32)cookie;
   }
@@ -725,7 +752,7 @@ static __always_inline void poll_return(void *ctx, s32 result, u64 steal) {
   struct cq_state *cq;
   u64 now, cq_address, entered;
   u32 completions = 0, errors = 0, role;
-  if (!thread || !thread->poll_enter_ns || detaching) return;
+  if (!thread || !thread->poll_enter_ns || thread->poll_enter_ns < judged_from_ns) return;
   if (thread->out_ns) back_unseen(thread);
   entered = thread->poll_enter_ns;
   cq_address = thread->poll_cq;
@@ -805,13 +832,19 @@ SEC("uprobe")
 int BPF_KPROBE(on_poll_seen, u64 cq) {
   u64 now = bpf_ktime_get_ns();
   struct thread_state *thread = polling_thread(now);
+  struct pg_thread_clock *clock;
   struct poll_state *state;
   if (!thread) return 0;
   state = poll_state_of(thread->tid, cq);
   if (!state) return 0;
   state->site = (u32)bpf_get_attach_cookie(ctx);
+  clock = clock_of(thread);
+  if (clock) {
+    clock->polls++;
+    if (state->last_ns && (!clock->closest_ns || now - state->last_ns < clock->closest_ns))
+      clock->closest_ns = now - state->last_ns;
+  }
   state->last_ns = now;
-  state->polls++;
   return 0;
 }
 
@@ -956,8 +989,8 @@ int BPF_PROG(on_process_exit, struct task_struct *task) {
   key.tid = tid;
   key.cq = thread->last_poll_cq;
   state = bpf_map_lookup_elem(&polls, &key);
-  if (!config.observe && state && state->exit_ns && now - state->exit_ns >= config.threshold_ns &&
-      thread->event_enter_ns < state->exit_ns)
+  if (!observing && state && state->exit_ns && state->exit_ns >= judged_from_ns &&
+      now - state->exit_ns >= config.threshold_ns && thread->event_enter_ns < state->exit_ns)
     stall(ctx, thread, state, bpf_map_lookup_elem(&cqs, &key.cq), key.cq, state->exit_ns, now, 0,
           EV_GAP_BETWEEN_POLLS, EV_GAP_OPEN, 0, 0);
   record = reserve_record(struct ev_process, EV_PROCESS, bpf_get_smp_processor_id(), now, now);

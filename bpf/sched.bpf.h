@@ -141,7 +141,7 @@ static __always_inline void thread_out(void *ctx, struct thread_state *thread, b
   regs = (struct pt_regs *)bpf_task_pt_regs(task);
   thread->out_user_ip = regs ? BPF_CORE_READ(regs, ip) : 0;
   /* It has gone on since that fault, whose end nothing showed; no poll tells of it here. */
-  if (config.observe && thread->out_user_ip != thread->fault_ip) thread->fault_ns = 0;
+  if (observing && thread->out_user_ip != thread->fault_ip) thread->fault_ns = 0;
   thread->out_ns = now;
   thread->out_cpu = cpu;
   thread->out_state = state;

@@ -91,7 +91,7 @@ static __always_inline void add_pending(struct thread_state *thread, const struc
                                         u64 run_ns) {
   struct pending_self *last;
   u32 count;
-  if (config.observe) make_room(thread);
+  if (observing) make_room(thread);
   count = thread->pending_count;
   if (count > PG_PENDING) return;
   if (count) {
@@ -189,7 +189,7 @@ int BPF_PROG(on_page_fault_user, unsigned long address, struct pt_regs *regs, un
   if (!thread) return 0;
   if (thread->out_ns) back_unseen(thread);
   now = bpf_ktime_get_ns();
-  if (config.observe && thread->fault_ns < served_until(thread)) thread->fault_ns = 0;
+  if (observing && thread->fault_ns < served_until(thread)) thread->fault_ns = 0;
   end_fault(ctx, thread, EV_SELF_FAULT, now, EV_SELF_BOUND);
   thread->fault_address = address;
   thread->fault_ip = BPF_CORE_READ(regs, ip);

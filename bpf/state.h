@@ -58,8 +58,14 @@ struct {
   __type(value, struct pg_thread_clock);
 } thread_clocks SEC(".maps");
 
-/* Set before the probes go, one kind after the other: from then on no poll is judged. */
-__u32 detaching = 0;
+/* Polls from then on are judged; none while probes come and go, one kind after the other. */
+__u64 judged_from_ns = 0;
+
+/*
+ * 1: polls are not timed. The agent looks at the CQs, and tells in pg_thread_clock.last_poll_ns
+ * until when no completion waited for the thread.
+ */
+__u32 observing = 0;
 
 __u32 threads_seen = 0;
 __u32 threads_refused = 0; /* more than PG_MAX_THREADS polling threads */

@@ -113,6 +113,12 @@ class Child:
         self.wait(10)
 
 
+def start_agent(pollgap, pid, *options):
+    """Times each poll where the options do not say otherwise: what auto takes is another matter."""
+    timing = () if "--timing" in options else ("--timing", "uprobe")
+    return Child([pollgap, "attach", "--pid", pid, *timing, *options])
+
+
 class Programs:
     """Where a build directory has the programs."""
 
@@ -142,7 +148,7 @@ class Programs:
         return child
 
     def start_agent(self, pid, *options):
-        return Child([self.pollgap, "attach", "--pid", pid, *options])
+        return start_agent(self.pollgap, pid, *options)
 
 
 def stop(child, timeout=30):

@@ -67,9 +67,9 @@ bool has_member(const btf& types, const char* structure, std::string_view member
   return false;
 }
 
-StealReading steal_reading(const btf& types, bool hypervisor_reports_steal, bool polls_timed) {
-  if (!hypervisor_reports_steal) return StealReading::none;
-  if (polls_timed && kernel_lists("steal_time")) return StealReading::at_polls;
+StealReading steal_reading(const btf& types, const ProgramUse& use) {
+  if (!use.hypervisor_reports_steal) return StealReading::none;
+  if (!use.observes && kernel_lists("steal_time")) return StealReading::at_polls;
   const bool at_ticks =
       has_member(types, "rq", "prev_steal_time_rq") && has_member(types, "cfs_rq", "rq");
   return at_ticks ? StealReading::at_ticks : StealReading::none;
@@ -121,8 +121,7 @@ const char* to_string(StealReading reading) {
 
 void ObjectCloser::operator()(pollgap_bpf* object) const { pollgap_bpf::destroy(object); }
 
-Result<KernelPrograms> KernelPrograms::load(const pg_config& config, bool hypervisor_reports_steal,
-                                            const std::vector<pid_t>& tids) {
+Result<KernelPrograms> KernelPrograms::load(const pg_config& config, const ProgramUse& use) {
   first_libbpf_line.clear();
   libbpf_set_print(remember_libbpf_line);
   const std::unique_ptr<btf, void (*)(btf*)> types(btf__load_vmlinux_btf(), btf__free);
@@ -136,7 +135,7 @@ Result<KernelPrograms> KernelPrograms::load(const pg_config& config, bool hyperv
   if (!programs.object_) return load_error(-errno);
   pollgap_bpf& object = *programs.object_;
   pg_config settings = config;
-  programs.steal_ = steal_reading(*types, hypervisor_reports_steal, config.observe == 0);
+  programs.steal_ = steal_reading(*types, use);
   const bool at_polls = programs.steal_ == StealReading::at_polls;
   if (at_polls) settings.steal_valid = 1;
   settings.steal_at_ticks = programs.steal_ == StealReading::at_ticks ? 1 : 0;
@@ -150,15 +149,14 @@ Result<KernelPrograms> KernelPrograms::load(const pg_config& config, bool hyperv
               &settings, sizeof(settings));
   object.rodata->possible_cpus = static_cast<uint32_t>(libbpf_num_possible_cpus());
   programs.multi_uprobes_ = kernel_has_multi_uprobes();
-  const bool observe = config.observe != 0;
-  bpf_program__set_autoload(object.progs.on_poll_seen, observe);
-  bpf_program__set_autoload(object.progs.on_tell_pending, observe);
-  bpf_program__set_autoload(object.progs.on_poll_enter, !observe);
-  bpf_program__set_autoload(object.progs.on_poll_return, !observe);
+  bpf_program__set_autoload(object.progs.on_poll_seen, use.observes);
+  bpf_program__set_autoload(object.progs.on_tell_pending, use.observes);
+  bpf_program__set_autoload(object.progs.on_poll_enter, use.times_polls);
+  bpf_program__set_autoload(object.progs.on_poll_return, use.times_polls);
   bpf_program__set_autoload(object.progs.on_poll_enter_steal, at_polls);
   bpf_program__set_autoload(object.progs.on_poll_return_steal, at_polls);
-  bpf_program__set_autoload(object.progs.on_post_enter, !observe);
-  bpf_program__set_autoload(object.progs.on_post_return, !observe);
+  bpf_program__set_autoload(object.progs.on_post_enter, use.times_polls);
+  bpf_program__set_autoload(object.progs.on_post_return, use.times_polls);
   bpf_program* program = nullptr;
   bpf_object__for_each_program(program, object.obj) {
     const std::string_view section = bpf_program__section_name(program);
@@ -176,7 +174,7 @@ Result<KernelPrograms> KernelPrograms::load(const pg_config& config, bool hyperv
   if (const int error = pollgap_bpf::load(&object); error != 0) return load_error(error);
   if (!programs.smi_counters_.put(object.maps.smi_counters))
     programs.smis_not_counted_ = "the programs cannot read the event msr/smi";
-  for (const pid_t tid : tids) {
+  for (const pid_t tid : use.tids) {
     const auto key = static_cast<uint32_t>(tid);
     const uint8_t one = 1;
     bpf_map_update_elem(bpf_map__fd(object.maps.chosen), &key, &one, BPF_ANY);
@@ -239,6 +237,17 @@ void KernelPrograms::tell_pending(uint32_t tid) {
   bpf_prog_test_run_opts(bpf_program__fd(object_->progs.on_tell_pending), &options);
 }
 
-void KernelPrograms::stop_judging() { const_cast<volatile __u32&>(object_->bss->detaching) = 1; }
+void KernelPrograms::judge_polls_from(uint64_t ns) {
+  const_cast<volatile __u64&>(object_->bss->judged_from_ns) = ns;
+}
+
+void KernelPrograms::set_observing(bool observing) {
+  const_cast<volatile __u32&>(object_->bss->observing) = observing ? 1 : 0;
+}
+
+void KernelPrograms::hold_silences(uint64_t until_ns) const {
+  for (size_t slot = 0; slot < clocks_.size() && clocks_[slot].tid != 0; ++slot)
+    tell_served(slot, until_ns);
+}
 
 }  // namespace pollgap

@@ -51,14 +51,21 @@ struct ObjectCloser {
 enum class StealReading { none, at_ticks, at_polls };
 const char* to_string(StealReading reading);
 
+// What the programs are loaded for.
+struct ProgramUse {
+  bool times_polls = false;
+  bool observes = false;  // with both, the steal clock is not read at polls
+  bool hypervisor_reports_steal = false;
+  std::vector<pid_t> tids;  // only these threads; empty: all that poll
+};
+
 class KernelPrograms {
  public:
   // Loads the object and attaches every tracepoint program that this kernel has a tracepoint for;
   // `missing()` names the others. Reads the steal clock at polls where the hypervisor reports steal
   // and the kernel lists the clock's symbol. Errors: no_privilege (names the capability),
   // kernel_lacks.
-  static Result<KernelPrograms> load(const pg_config& config, bool hypervisor_reports_steal,
-                                     const std::vector<pid_t>& tids);
+  static Result<KernelPrograms> load(const pg_config& config, const ProgramUse& use);
 
   pollgap_bpf& object() { return *object_; }
   // From now on what polls of that site have consumed is read from the CQs, which are laid out so.
@@ -81,8 +88,12 @@ class KernelPrograms {
   void tell_served(size_t slot, uint64_t until_ns) const;
   // Writes the records of a thread's own kernel work that are held back in the kernel.
   void tell_pending(uint32_t tid);
-  // From now on no poll is judged: its probes are about to go, one after the other.
-  void stop_judging();
+  // Polls are judged from that time on: UINT64_MAX while their probes come or go.
+  void judge_polls_from(uint64_t ns);
+  // Whether the agent tells what the threads were served, instead of probes of their polls.
+  void set_observing(bool observing);
+  // No thread counts as silent until then, or until something more is known of it.
+  void hold_silences(uint64_t until_ns) const;
 
   const MappedArray<pg_thread_clock>& clocks() const { return clocks_; }
   const MappedArray<pg_cpu>& cpus() const { return cpus_; }

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "probes/monotonic_clock.h"
 
@@ -27,18 +28,63 @@ std::string hex(uint64_t value) {
 
 std::string name_of(uint64_t cq) { return "CQ " + hex(cq); }
 
+std::string microseconds(uint64_t ns) { return std::to_string(ns / 1'000) + " us"; }
 std::string milliseconds(uint64_t ns) { return std::to_string(ns / 1'000'000) + " ms"; }
+
+// Returns whether one of them polls a CQ of `wanted`.
+bool add_owners(std::vector<ObservedCq>& cqs, const std::vector<CqPoller>& pollers,
+                const std::set<uint64_t>& wanted) {
+  bool found = false;
+  for (const CqPoller& poller : pollers) {
+    for (ObservedCq& cq : cqs) {
+      const bool known = std::ranges::any_of(
+          cq.owners, [&poller](const CqOwner& owner) { return owner.tid == poller.tid; });
+      if (cq.queues.ring.cq != poller.cq || known) continue;
+      cq.owners.push_back({poller.tid, poller.site});
+      found = found || wanted.contains(poller.cq);
+    }
+  }
+  return found;
+}
 
 }  // namespace
 
-Observation::Observation(KernelPrograms& programs, SiteProbes& probes, const Process& process,
+Observation::Observation(KernelPrograms& programs, PollBurst& burst, const Process& process,
                          const ObservedGapOptions& options)
     : programs_(programs),
       process_(process),
       options_(options),
-      burst_(programs, probes),
+      burst_(burst),
       observer_(programs, process, options.period_ns, options.threshold_ns),
-      gaps_(options) {}
+      gaps_(options),
+      longest_period_ns_(options.period_ns) {}
+
+// ---- when ----
+
+Status Observation::begin(uint64_t ns, const std::vector<ContextInfo>& contexts,
+                          const std::vector<CqPoller>& pollers) {
+  active_ = true;
+  gaps_.begin(ns);
+  polled_ = pollers;
+  return update(contexts);
+}
+
+void Observation::leave(uint64_t ns) {
+  if (!active_) return;
+  observer_.stop();
+  prepare();
+  std::set<uint32_t> threads;
+  for (const OwnedSilence& open : observer_.open_silences()) {
+    gaps_.add(open.owner.tid, open.owner.site, open.silence);
+    threads.insert(open.owner.tid);
+  }
+  for (const uint32_t tid : threads) programs_.tell_pending(tid);
+  add_sums();
+  gaps_.end(ns);
+  left_cqs_ = paused_ ? std::move(paused_cqs_) : observer_.cqs();
+  observer_.forget();
+  active_ = false;
+}
 
 // ---- which CQs, and whose ----
 
@@ -49,39 +95,28 @@ Status Observation::update(const std::vector<ContextInfo>& contexts) {
   ReadableQueues found = find_readable_queues(*memory, *map, contexts);
   refused_ = std::move(found.refused);
   changed_.clear();
-  const std::vector<ObservedCq>& known = paused_ ? paused_cqs_ : observer_.cqs();
   std::vector<ObservedCq> cqs;
-  for (ReadableCq& queues : found.cqs) {
-    cqs.push_back({std::move(queues), {}});
-    const auto before = std::ranges::find_if(known, [&cqs](const ObservedCq& other) {
-      return other.queues.ring.cq == cqs.back().queues.ring.cq;
-    });
-    if (before != known.end()) cqs.back().owners = before->owners;
-  }
+  for (ReadableCq& queues : found.cqs) cqs.push_back({std::move(queues), {}});
+  for (const ObservedCq& known : paused_ ? paused_cqs_ : observer_.cqs())
+    for (const CqOwner& owner : known.owners)
+      add_owners(cqs, {{known.queues.ring.cq, owner.tid, owner.site}}, {});
+  add_owners(cqs, std::exchange(polled_, {}), {});
   const bool unknown =
       std::ranges::any_of(cqs, [](const ObservedCq& cq) { return cq.owners.empty(); });
-  if (unknown && monotonic_ns() >= next_search_ns_)
+  if (unknown && may_search())
     if (Status failed = search_pollers(cqs)) return failed;
   observe(std::move(cqs));
   return std::nullopt;
 }
 
+bool Observation::may_search() const { return may_burst_ && monotonic_ns() >= next_search_ns_; }
+
 Status Observation::search_pollers(std::vector<ObservedCq>& cqs) {
   std::set<uint64_t> wanted;
   for (const ObservedCq& cq : cqs)
     if (cq.owners.empty()) wanted.insert(cq.queues.ring.cq);
-  const Result<std::vector<CqPoller>> pollers = burst_.run(wanted);
-  if (!pollers) return pollers.error();
-  bool found = false;
-  for (const CqPoller& poller : *pollers) {
-    for (ObservedCq& cq : cqs) {
-      const bool known = std::ranges::any_of(
-          cq.owners, [&poller](const CqOwner& owner) { return owner.tid == poller.tid; });
-      if (cq.queues.ring.cq != poller.cq || known) continue;
-      cq.owners.push_back({poller.tid, poller.site});
-      found = found || wanted.contains(poller.cq);
-    }
-  }
+  if (Status failed = burst_.run(wanted)) return failed;
+  const bool found = add_owners(cqs, burst_.pollers(), wanted);
   searches_in_vain_ = found ? 0 : searches_in_vain_ + 1;
   const uint64_t pause_ns = kSearchNs << std::min<uint64_t>(searches_in_vain_, 6);
   next_search_ns_ = monotonic_ns() + std::min(pause_ns, kLongestSearchNs);
@@ -107,6 +142,7 @@ void Observation::follow_threads() {
 void Observation::pause(bool paused) {
   if (paused == paused_) return;
   paused_ = paused;
+  if (!active_) return;
   was_paused_ = was_paused_ || paused;
   if (paused) {
     paused_cqs_ = observer_.cqs();
@@ -153,10 +189,10 @@ bool Observation::forget_exited(std::vector<ObservedCq>& cqs) {
 }
 
 Status Observation::maintain() {
-  if (paused_) return std::nullopt;
+  if (paused_ || !active_) return std::nullopt;
   for (const uint64_t cq : observer_.take_changed()) changed_.try_emplace(cq, 0);
   ownerless_.merge(observer_.take_ownerless());
-  const bool search = !ownerless_.empty() && monotonic_ns() >= next_search_ns_;
+  const bool search = !ownerless_.empty() && may_search();
   if (changed_.empty() && exited_.empty() && !search) return std::nullopt;
   std::vector<ObservedCq> cqs = observer_.cqs();
   bool any = !changed_.empty() && verify_changed(cqs);
@@ -195,18 +231,8 @@ void Observation::tell(const Sink& sink) {
   gaps_.tell(served_until, sink);
 }
 
-void Observation::finish() {
-  observer_.stop();
-  prepare();
-  std::set<uint32_t> threads;
-  for (const OwnedSilence& open : observer_.open_silences()) {
-    gaps_.add(open.owner.tid, open.owner.site, open.silence);
-    threads.insert(open.owner.tid);
-  }
-  for (const uint32_t tid : threads) programs_.tell_pending(tid);
-}
-
-void Observation::write_sums(const Sink& sink) const {
+// What is known of the time since begin().
+void Observation::add_sums() {
   const std::map<uint64_t, ObservedTotals> totals = observer_.totals();
   for (const ObservedCq& cq : observer_.cqs()) {
     const auto seen = totals.find(cq.queues.ring.cq);
@@ -220,17 +246,24 @@ void Observation::write_sums(const Sink& sink) const {
       record.completions = seen->second.consumed;
       record.posted_sends = seen->second.posted;
       record.idle_ns = seen->second.idle_ns;
-      sink(std::as_bytes(std::span<const ev_polls, 1>(&record, 1)));
+      sums_.push_back(record);
     }
   }
 }
 
-// ---- what could be seen ----
-
-size_t Observation::owned() const {
-  return static_cast<size_t>(std::ranges::count_if(
-      observer_.cqs(), [](const ObservedCq& cq) { return !cq.owners.empty(); }));
+void Observation::write_sums(const Sink& sink) const {
+  for (const ev_polls& record : sums_)
+    sink(std::as_bytes(std::span<const ev_polls, 1>(&record, 1)));
 }
+
+void Observation::set_look_rate(uint32_t hz) {
+  options_.period_ns = 1'000'000'000 / hz;
+  longest_period_ns_ = std::max(longest_period_ns_, options_.period_ns);
+  observer_.set_period(options_.period_ns);
+  gaps_.set_period(options_.period_ns);
+}
+
+// ---- what could be seen ----
 
 Json Observation::coverage() const {
   const LookFacts facts = observer_.facts();
@@ -243,7 +276,7 @@ Json Observation::coverage() const {
     json["blind"].push_back(
         {{"start_mono_ns", blind.start_ns}, {"duration_ns", blind.end_ns - blind.start_ns}});
   json["cqs"] = Json::array();
-  for (const ObservedCq& cq : observer_.cqs()) {
+  for (const ObservedCq& cq : active_ ? observer_.cqs() : left_cqs_) {
     Json threads = Json::array();
     for (const CqOwner& owner : cq.owners) threads.push_back(owner.tid);
     json["cqs"].push_back({{"cq", hex(cq.queues.ring.cq)},
@@ -272,9 +305,13 @@ std::vector<std::string> Observation::notes() const {
         "pollgap itself came too late to look at the CQs, for " + milliseconds(facts.blind_ns) +
         " in all: of what happened meanwhile, gaps of user code and late completions may "
         "be missing (coverage.observe.blind)");
+  if (longest_period_ns_ > options_.threshold_ns / 4)
+    notes.push_back("the CQs were looked at only every " + microseconds(longest_period_ns_) +
+                    " for a time, to take no more of the agent's core: of gaps of user code and "
+                    "late completions, short ones may be missing, and edges are as uncertain");
   for (const UnreadableCq& cq : refused_)
     notes.push_back(name_of(cq.cq) + " was not observed: " + cq.reason);
-  for (const ObservedCq& cq : observer_.cqs()) {
+  for (const ObservedCq& cq : active_ ? observer_.cqs() : left_cqs_) {
     const std::string name = name_of(cq.queues.ring.cq);
     if (facts.uncounted.contains(cq.queues.ring.cq))
       notes.push_back(

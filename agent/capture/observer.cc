@@ -12,6 +12,13 @@ namespace pollgap {
 namespace {
 
 constexpr size_t kMostBlindTimes = 1000;
+constexpr uint64_t kLooksPerCount = 64;  // of its own CPU time
+
+uint64_t thread_cpu_ns() {
+  timespec used{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<uint64_t>(used.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(used.tv_nsec);
+}
 
 bool same_ring(const CqRing& left, const CqRing& right) {
   return left.cq == right.cq && left.context == right.context && left.ring == right.ring &&
@@ -71,6 +78,16 @@ void Observer::stop() {
   hand_over();
 }
 
+void Observer::forget() {
+  stop();
+  cqs_.clear();
+  watched_.clear();
+  reader_.reset();
+  served_.clear();
+  past_totals_.clear();
+  last_look_ns_ = 0;
+}
+
 void Observer::run() {
   // On a housekeeping core full of other tasks an ordinary thread would look some times in a second
   // and learn nothing. Above the agent's other real-time threads, which may have milliseconds of
@@ -78,8 +95,14 @@ void Observer::run() {
   const sched_param low{.sched_priority = 2};
   sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &low);
   uint64_t next_ns = monotonic_ns();
+  uint64_t used_ns = thread_cpu_ns();
   while (!stop_) {
     look();
+    if (facts_.looks % kLooksPerCount == 0) {
+      const uint64_t now_ns = thread_cpu_ns();
+      cpu_ns_ += now_ns - used_ns;
+      used_ns = now_ns;
+    }
     next_ns = std::max(next_ns + period_ns_, last_look_ns_ + period_ns_ / 2);
     sleep_until_ns(next_ns);
   }
@@ -101,7 +124,7 @@ void Observer::note_lateness(LookTime when) {
   const uint64_t apart_ns = when.ended_ns - last_look_ns_;
   facts_.longest_apart_ns = std::max(facts_.longest_apart_ns, apart_ns);
   if (apart_ns > 2 * period_ns_) ++facts_.late;
-  if (apart_ns < threshold_ns_ / 2) return;
+  if (apart_ns < std::max(threshold_ns_ / 2, 2 * period_ns_)) return;
   facts_.blind_ns += apart_ns;
   std::vector<BlindTime>& blind = facts_.blind;
   if (!blind.empty() && last_look_ns_ < blind.back().end_ns + threshold_ns_) {

@@ -76,6 +76,10 @@ class Observer {
   void observe(std::vector<ObservedCq> cqs);
   // No look any more, until observe() is called. What it has found remains to be taken.
   void stop();
+  // Stops, and forgets what it knows of CQs.
+  void forget();
+  // So far apart from the next look on.
+  void set_period(uint64_t ns) { period_ns_ = ns; }
 
   // The silences that have ended since the last call. Those of a thread that end before what
   // served_until(), asked before this, says of it are among them.
@@ -93,6 +97,7 @@ class Observer {
   const std::vector<ObservedCq>& cqs() const { return cqs_; }
   std::map<uint64_t, ObservedTotals> totals() const;  // only while it is stopped
   LookFacts facts() const;
+  uint64_t cpu_ns() const { return cpu_ns_; }  // that looking has taken
 
  private:
   struct Watched {
@@ -119,7 +124,7 @@ class Observer {
 
   KernelPrograms& programs_;
   const Process& process_;
-  const uint64_t period_ns_;
+  std::atomic<uint64_t> period_ns_;
   const uint64_t threshold_ns_;
 
   // The observing thread's while it runs.
@@ -137,6 +142,7 @@ class Observer {
   LookFacts facts_handed_over_;
   std::vector<OwnedSilence> handed_over_;
   std::set<uint64_t> changed_handed_over_, ownerless_handed_over_;
+  std::atomic<uint64_t> cpu_ns_ = 0;
   std::atomic<bool> stop_ = false;
   std::thread thread_;
 };

@@ -4,9 +4,9 @@
 #include <bpf/bpf.h>
 
 #include <set>
-#include <vector>
 
 #include "agent/capture/map_entries.h"
+#include "agent/capture/poll_states.h"
 #include "agent/capture/silence_sampler.h"
 #include "pollgap_bpf.skel.h"
 
@@ -24,32 +24,6 @@ std::span<const std::byte> bytes_of(const T& record) {
 template <typename T>
 ev_header header_of(ev_kind kind, uint32_t cpu, uint64_t start_ns, uint64_t end_ns) {
   return {static_cast<uint16_t>(kind), static_cast<uint16_t>(sizeof(T)), cpu, start_ns, end_ns};
-}
-
-// The polls of each thread and CQ, those included that only the CPU they were made on knows of.
-template <typename Visit>
-void for_each_poll_state(KernelPrograms& programs, const Visit& visit) {
-  const auto& maps = programs.object().maps;
-  std::vector<quick_polls> quick(static_cast<size_t>(libbpf_num_possible_cpus()));
-  for_each_entry<poll_key, poll_state>(
-      maps.polls, [&](const poll_key& key, poll_state poll, uint64_t now) {
-        // In this order: what is added to the state in between is then seen twice, not never.
-        const uint32_t zero = 0;
-        if (bpf_map_lookup_elem(bpf_map__fd(maps.quick), &zero, quick.data()) != 0) return;
-        if (bpf_map_lookup_elem(bpf_map__fd(maps.polls), &key, &poll) != 0) return;
-        for (size_t cpu = 0; cpu < quick.size(); ++cpu) {
-          const quick_polls& more = quick[cpu];
-          if (static_cast<uint32_t>(more.thread) != key.tid || more.cq != key.cq ||
-              more.last_ns <= poll.exit_ns) {
-            continue;
-          }
-          poll.polls += more.polls;
-          poll.empty_polls += more.polls;
-          poll.exit_ns = poll.last_ns = more.last_ns;
-          poll.exit_cpu = static_cast<uint32_t>(cpu);
-        }
-        visit(key, poll, now);
-      });
 }
 
 void write_off_cpu(const thread_state& thread, uint64_t now, const RecordSink& sink) {

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/capture/poll_burst.h"
 
-#include <bpf/bpf.h>
 #include <time.h>
 
 #include <algorithm>
 
-#include "agent/capture/map_entries.h"
-#include "bpf/map_types.h"
-#include "pollgap_bpf.skel.h"
+#include "agent/capture/poll_states.h"
 #include "probes/monotonic_clock.h"
 
 namespace pollgap {
@@ -26,30 +23,33 @@ bool all_polled(const std::set<uint64_t>& cqs, const std::vector<CqPoller>& poll
 
 }  // namespace
 
-std::vector<CqPoller> PollBurst::pollers_since(uint64_t ns) {
+std::vector<CqPoller> pollers_since(KernelPrograms& programs, uint64_t ns) {
   std::vector<CqPoller> pollers;
-  for_each_entry<poll_key, poll_state>(
-      programs_.object().maps.polls,
-      [&pollers, ns](const poll_key& key, const poll_state& poll, uint64_t) {
-        if (poll.last_ns >= ns) pollers.push_back({key.cq, key.tid, poll.site});
-      });
+  for_each_poll_state(programs, [&pollers, ns](const poll_key& key, const poll_state& poll,
+                                               uint64_t) {
+    if (poll.last_ns >= ns) pollers.push_back({key.cq, key.tid, poll.site});
+  });
   return pollers;
 }
 
-Result<std::vector<CqPoller>> PollBurst::run(const std::set<uint64_t>& cqs) {
+Status PollBurst::run(const std::set<uint64_t>& cqs) {
   const uint64_t begun = monotonic_ns();
-  if (Status failed = probes_.begin_burst()) return *failed;
+  if (Status failed = probes_.begin_burst()) return failed;
   const uint64_t placed = monotonic_ns();
+  counter_.most_on_a_core();
   uint64_t now = placed;
   while (now < placed + kLongestNs) {
     nanosleep(&kPause, nullptr);
     now = monotonic_ns();
-    if (now >= placed + kShortestNs && all_polled(cqs, pollers_since(begun))) break;
+    if (now >= placed + kShortestNs && all_polled(cqs, pollers_since(programs_, begun))) break;
   }
+  polls_ = counter_.most_on_a_core();
+  length_ns_ = monotonic_ns() - placed;
   probes_.end_burst();
   ++count_;
   probed_ns_ += monotonic_ns() - begun;
-  return pollers_since(begun);
+  pollers_ = pollers_since(programs_, begun);
+  return std::nullopt;
 }
 
 }  // namespace pollgap

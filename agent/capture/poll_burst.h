@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agent/capture/kernel_programs.h"
+#include "agent/capture/poll_counter.h"
 #include "agent/capture/site_probes.h"
 #include "probes/result.h"
 
@@ -21,23 +22,34 @@ struct CqPoller {
   uint32_t site = 0;  // index of the poll function
 };
 
+// Of any time.
+std::vector<CqPoller> pollers_since(KernelPrograms& programs, uint64_t ns);
+
 class PollBurst {
  public:
-  PollBurst(KernelPrograms& programs, SiteProbes& probes) : programs_(programs), probes_(probes) {}
+  PollBurst(KernelPrograms& programs, SiteProbes& probes)
+      : programs_(programs), probes_(probes), counter_(programs) {}
 
-  // Probes polls until each of those CQs has been polled, for 5 ms at least and 20 ms at most, and
-  // returns who has polled meanwhile (any CQ).
-  Result<std::vector<CqPoller>> run(const std::set<uint64_t>& cqs);
+  // Probes polls until each of those CQs has been polled, for 5 ms at least and 20 ms at most.
+  Status run(const std::set<uint64_t>& cqs);
+
+  // Who polled in the latest burst, any CQ; how many polls that were in the time that was nothing
+  // but probed, on the core that had most of them.
+  const std::vector<CqPoller>& pollers() const { return pollers_; }
+  uint64_t polls() const { return polls_; }
+  uint64_t length_ns() const { return length_ns_; }
 
   // Bursts so far, and how long they probed, placing and taking off included.
   uint64_t count() const { return count_; }
   uint64_t probed_ns() const { return probed_ns_; }
 
  private:
-  std::vector<CqPoller> pollers_since(uint64_t ns);
-
   KernelPrograms& programs_;
   SiteProbes& probes_;
+  PollCounter counter_;
+  std::vector<CqPoller> pollers_;
+  uint64_t polls_ = 0;
+  uint64_t length_ns_ = 0;
   uint64_t count_ = 0;
   uint64_t probed_ns_ = 0;
 };

@@ -15,13 +15,11 @@
 #include "agent/capture/host_facts.h"
 #include "agent/capture/kernel_programs.h"
 #include "agent/capture/names.h"
-#include "agent/capture/observation.h"
-#include "agent/capture/open_gaps.h"
 #include "agent/capture/own_cost.h"
 #include "agent/capture/placement.h"
+#include "agent/capture/poll_timing.h"
 #include "agent/capture/record_queue.h"
 #include "agent/capture/silence_sampler.h"
-#include "agent/capture/site_probes.h"
 #include "agent/capture/trace_events.h"
 #include "agent/version.h"
 #include "pollgap_bpf.skel.h"
@@ -44,7 +42,6 @@ constexpr int kBehindMs = 1;
 constexpr uint64_t kTraceSearchNs = 1'000'000'000;
 // How often, at most, it looks for new contexts and queues where each new QP makes it do so.
 constexpr uint64_t kQueueSearchNs = 1'000'000'000;
-constexpr uint64_t kSecondNs = 1'000'000'000;
 
 std::string hex(uint64_t value) {
   char text[24];
@@ -78,21 +75,10 @@ Json target_json(const Process& process, const std::vector<ContextInfo>& context
   return target;
 }
 
-bool observes(const AttachOptions& options) { return options.timing == "observe"; }
-
-const char* timing_name(const AttachOptions& options) {
-  if (observes(options)) return "observe";
-  return options.timing == "return" ? "return" : "uprobe";
-}
-
-PollProbes poll_probes(const AttachOptions& options) {
-  if (observes(options)) return PollProbes::bursts;
-  return options.timing == "return" ? PollProbes::returns : PollProbes::entries;
-}
-
 Json options_json(const AttachOptions& options) {
-  Json json{{"threshold_ns", options.threshold_ns}, {"timing", timing_name(options)}};
-  if (observes(options)) json["observe_hz"] = options.observe_hz;
+  Json json{{"threshold_ns", options.threshold_ns}, {"timing", options.timing}};
+  if (options.timing == "auto") json["overhead_budget"] = options.overhead_budget;
+  if (may_observe(options)) json["observe_hz"] = options.observe_hz;
   if (options.duration_ns != 0) json["duration_ns"] = options.duration_ns;
   if (!options.tids.empty()) json["tids"] = options.tids;
   if (!options.poll_sites.empty()) json["poll_sites"] = options.poll_sites;
@@ -129,11 +115,10 @@ struct CaptureSession::Impl {
   CgroupMounts cgroups;
   KernelPrograms programs;
   std::unique_ptr<RecordQueue> records;
-  SiteProbes probes;
+  std::optional<PollTiming> timing;
   FaultEvents faults;
   TraceEvents trace;
   Names names;
-  std::optional<Observation> observation;  // with timing observe
   std::optional<SilenceSampler> sampler;
   CatchUp catch_up;
   std::vector<std::vector<std::byte>> ready;  // the agent's own records, delivered next
@@ -158,7 +143,6 @@ struct CaptureSession::Impl {
         process(std::move(target)),
         found(std::move(sites)),
         programs(std::move(loaded)),
-        probes(programs, process->pid(), poll_probes(options)),
         faults(programs.object().progs.on_fault_minor, programs.object().progs.on_fault_major),
         trace(programs.object().progs.on_trace_event, options.trace_events),
         names(*process, cgroups, std::move(kernel), std::move(user)) {}
@@ -168,8 +152,6 @@ struct CaptureSession::Impl {
   void tell_verbs(const Sink& sink);
   void tell_losses();
   Status follow_threads();
-  Status begin_observation();
-  void end_observation(const Sink& sink);
   Status attach_new_contexts();
   void attach_new_trace_events();
   void deliver(std::span<const std::byte> record, const Sink& sink);
@@ -185,7 +167,7 @@ void CaptureSession::Impl::tell_session() {
   host["steal_read"] = to_string(programs.steal());
   const Json session{{"tool", {{"name", "pollgap"}, {"version", version}, {"pid", getpid()}}},
                      {"host", host},
-                     {"target", target_json(*process, found.contexts, probes.poll_sites())},
+                     {"target", target_json(*process, found.contexts, timing->probes().poll_sites())},
                      {"options", options_json(options)}};
   const std::string text = session.dump(-1, ' ', false, Json::error_handler_t::replace);
   ready.push_back(text_record(EV_SESSION, monotonic_ns(), text));
@@ -199,8 +181,9 @@ void CaptureSession::Impl::tell_agent_window(ev_agent_what what, uint64_t start_
 }
 
 void CaptureSession::Impl::tell_verbs(const Sink& sink) {
-  for (; verbs_named < probes.verbs().size(); ++verbs_named)
-    names.name(EV_NAME_VERB, verbs_named, probes.verbs()[verbs_named], sink);
+  const std::vector<std::string>& verbs = timing->probes().verbs();
+  for (; verbs_named < verbs.size(); ++verbs_named)
+    names.name(EV_NAME_VERB, verbs_named, verbs[verbs_named], sink);
 }
 
 void CaptureSession::Impl::tell_losses() {
@@ -232,53 +215,17 @@ Status CaptureSession::Impl::follow_threads() {
   if (threads_followed > before || (cpus != polled_cpus && !cpus.empty())) {
     shares_core = !keep_off(cpus);
     polled_cpus = std::move(cpus);
-    if (observation) observation->pause(shares_core);
+    timing->pause(shares_core);
   }
   return std::nullopt;
-}
-
-// Which CQs can be observed, and who polls them. Not from a core that they poll on.
-Status CaptureSession::Impl::begin_observation() {
-  const std::string who = "process " + std::to_string(process->pid());
-  observation.emplace(programs, probes, *process,
-                      ObservedGapOptions{.pid = config.target_pid,
-                                         .threshold_ns = options.threshold_ns,
-                                         .period_ns = kSecondNs / options.observe_hz,
-                                         .kernel_entry_ns = interrupt_cost_ns,
-                                         .nothing_steals = config.steal_valid != 0});
-  if (Status failed = observation->update(found.contexts)) return failed;
-  if (Status failed = follow_threads()) return failed;
-  if (shares_core) {
-    return Error{ExitCode::other, "timing observe needs a core that " + who +
-                                      " does not poll on: let pollgap run on another one, or use "
-                                      "--timing uprobe"};
-  }
-  if (observation->observed() == 0 && !observation->refused().empty()) {
-    return Error{ExitCode::no_poll_function, "no CQ of " + who + " can be observed (" +
-                                                 observation->refused().front().reason +
-                                                 "): use --timing uprobe"};
-  }
-  return std::nullopt;
-}
-
-void CaptureSession::Impl::end_observation(const Sink& sink) {
-  const auto take = [&](std::span<const std::byte> record) {
-    observation->accept(record);
-    deliver(record, sink);
-  };
-  const auto named = [&](std::span<const std::byte> record) { deliver(record, sink); };
-  observation->finish();
-  write_open_entries(programs, *records, take);
-  records->drain(take);
-  observation->tell(named);
-  observation->write_sums(named);
 }
 
 // The target has opened another context or made another CQ: its poll function may be new.
 Status CaptureSession::Impl::attach_new_contexts() {
   const uint32_t opened = programs.contexts_opened();
   if (opened == contexts_seen) return std::nullopt;
-  if (observation && monotonic_ns() < queues_searched_ns + kQueueSearchNs) return std::nullopt;
+  if (may_observe(options) && monotonic_ns() < queues_searched_ns + kQueueSearchNs)
+    return std::nullopt;
   queues_searched_ns = monotonic_ns();
   contexts_seen = opened;
   DiscoveryOptions discovery;
@@ -287,12 +234,11 @@ Status CaptureSession::Impl::attach_new_contexts() {
   if (!again) return std::nullopt;  // the context may be gone already
   found = std::move(*again);
   const uint64_t start = monotonic_ns();
-  const size_t before = probes.count();
-  const size_t sites_before = probes.poll_sites().size();
-  if (Status failed = probes.attach(found.sites)) return failed;
-  if (observation)
-    if (Status failed = observation->update(found.contexts)) return failed;
-  if (probes.count() == before && probes.poll_sites().size() == sites_before) return std::nullopt;
+  const size_t before = timing->probes().count();
+  const size_t sites_before = timing->probes().poll_sites().size();
+  if (Status failed = timing->update(found)) return failed;
+  if (timing->probes().count() == before && timing->probes().poll_sites().size() == sites_before)
+    return std::nullopt;
   tell_session();
   tell_agent_window(EV_AGENT_LATE_SITE, start);
   return std::nullopt;
@@ -329,38 +275,31 @@ bool CaptureSession::Impl::flush(const Sink& sink, size_t bytes) {
   ready.clear();
   tell_verbs(sink);
   const auto named = [&](std::span<const std::byte> record) { deliver(record, sink); };
-  if (!observation) return records->drain(named, bytes);
-  observation->prepare();
+  timing->prepare();
   const bool all = records->drain(
       [&](std::span<const std::byte> record) {
-        observation->accept(record);
+        timing->accept(record);
         deliver(record, sink);
       },
       bytes);
-  if (all) observation->tell(named);
+  if (all) timing->tell(named);
   return all;
 }
 
 Json CaptureSession::Impl::coverage() const {
-  Json json{{"timing", timing_name(options)},
-            {"lost_records", programs.lost_records()},
+  Json json{{"lost_records", programs.lost_records()},
             {"missing_tracepoints", programs.missing()},
-            {"polls_without_return", probes.without_return()},
             {"steal_clock_read", programs.steal() != StealReading::none || config.steal_valid != 0},
             {"smis_counted", programs.smis_not_counted().empty()},
             {"silence_samples", sampler ? sampler->asked() : 0},
             {"polling_threads", threads_followed},
             {"threads_refused", programs.threads_refused()},
-            {"uprobes", probes.count()},
             {"shares_polled_core", shares_core}};
   if (const std::string& why = programs.smis_not_counted(); !why.empty())
     json["smis_not_counted"] = why;
   json["trace_events_dropped"] = programs.trace_dropped();
   std::vector<std::string> told = notes;
-  if (observation) {
-    json["observe"] = observation->coverage();
-    for (const std::string& note : observation->notes()) told.push_back(note);
-  }
+  timing->tell_coverage(json, told);
   trace.tell(json, told);
   if (catch_up.was_raised())
     told.push_back(
@@ -395,7 +334,6 @@ Result<std::unique_ptr<CaptureSession>> CaptureSession::open(const AttachOptions
   config.target_pid = static_cast<uint32_t>(options.pid);
   config.agent_pid = static_cast<uint32_t>(getpid());
   config.tids_given = options.tids.empty() ? 0 : 1;
-  config.observe = observes(options) ? 1 : 0;
   const StealClock steal = steal_clock();
   config.steal_valid = steal == StealClock::none_needed ? 1 : 0;
   config.threshold_ns = options.threshold_ns;
@@ -404,7 +342,10 @@ Result<std::unique_ptr<CaptureSession>> CaptureSession::open(const AttachOptions
   config.syscall_run_ns = kRunFactor * cost.system_call_ns;
   const uint64_t start = monotonic_ns();
   Result<KernelPrograms> programs =
-      KernelPrograms::load(config, steal == StealClock::counts, options.tids);
+      KernelPrograms::load(config, {.times_polls = may_time_polls(options),
+                                    .observes = may_observe(options),
+                                    .hypervisor_reports_steal = steal == StealClock::counts,
+                                    .tids = options.tids});
   if (!programs) return programs.error();
   auto impl = std::make_unique<Impl>(
       options, config, std::move(process), std::move(*sites), std::move(*programs),
@@ -416,15 +357,18 @@ Result<std::unique_ptr<CaptureSession>> CaptureSession::open(const AttachOptions
   impl->shares_core = shares_core;
   impl->interrupt_cost_ns = measure_interrupt_cost_ns();
   impl->lost_since_ns = start;
-  if (Status failed = impl->probes.attach(impl->found.sites)) {
+  impl->timing.emplace(impl->options, impl->config, impl->programs, *impl->records,
+                       *impl->process);
+  impl->contexts_seen = impl->programs.contexts_opened();
+  if (Status failed = impl->timing->begin(impl->found, impl->interrupt_cost_ns)) {
     if (!impl->process->is_alive())
       return Error{ExitCode::no_process, "process " + std::to_string(options.pid) +
                                              " exited while pollgap attached to it"};
     return *failed;
   }
-  if (observes(options)) {
-    impl->contexts_seen = impl->programs.contexts_opened();
-    if (Status failed = impl->begin_observation()) return *failed;
+  if (options.timing == "observe") {
+    if (Status failed = impl->follow_threads()) return *failed;
+    if (Status failed = impl->timing->check_observed(impl->shares_core)) return *failed;
   }
   impl->trace.attach_new();
   impl->trace_searched_ns = monotonic_ns();
@@ -440,8 +384,7 @@ Status CaptureSession::drain(int timeout_ms, const Sink& sink) {
   impl_->drained(all);
   pollfd end{impl_->process->pidfd(), POLLIN, 0};
   poll(&end, 1, all ? timeout_ms : kBehindMs);
-  if (impl_->observation)
-    if (Status failed = impl_->observation->maintain()) return failed;
+  if (Status failed = impl_->timing->maintain()) return failed;
   if (Status failed = impl_->follow_threads()) return failed;  // maintain() may have found some
   if (Status failed = impl_->attach_new_contexts()) return failed;
   impl_->attach_new_trace_events();
@@ -466,16 +409,9 @@ Status CaptureSession::close(const Sink& sink) {
   impl.sampler.reset();
   (void)impl.follow_threads();  // what remains to be done is not done on a polled core
   impl.flush(sink);
-  if (impl.observation) {
-    impl.end_observation(sink);
-  } else {
-    const auto named = [&](std::span<const std::byte> record) { impl.deliver(record, sink); };
-    write_open_gaps(impl.programs, *impl.records, impl.config, named);
-    write_poll_sums(impl.programs, named);
-  }
-  impl.programs.stop_judging();
+  impl.timing->finish([&](std::span<const std::byte> record) { impl.deliver(record, sink); });
   const uint64_t start = monotonic_ns();
-  impl.probes.detach();
+  impl.timing->detach();
   impl.trace.detach();
   impl.tell_agent_window(EV_AGENT_DETACH, start);
   impl.flush(sink);
@@ -487,5 +423,9 @@ Status CaptureSession::close(const Sink& sink) {
 }
 
 const Sites& CaptureSession::sites() const { return impl_->found; }
+
+std::vector<std::string> CaptureSession::take_announcements() {
+  return impl_->timing->take_announcements();
+}
 
 }  // namespace pollgap

@@ -2,30 +2,17 @@
 // A capture session: from a PID to a stream of evidence that explains itself.
 #pragma once
 
-#include <sys/types.h>
-
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "agent/capture/attach_options.h"
 #include "probes/result.h"
 #include "probes/sites.h"
 
 namespace pollgap {
-
-struct AttachOptions {
-  pid_t pid = 0;
-  std::vector<pid_t> tids;  // only these threads; empty: every thread that polls
-  uint64_t threshold_ns = 1'000'000;
-  uint64_t duration_ns = 0;               // 0: until told to stop; recorded, not enforced here
-  std::string timing = "auto";            // uprobe, return, observe
-  uint32_t observe_hz = 5000;             // with timing observe: looks at the CQs a second
-  std::vector<std::string> poll_sites;    // --poll-site
-  std::vector<std::string> trace_events;  // --trace-event, "GROUP:EVENT"
-};
 
 class CaptureSession {
  public:
@@ -47,6 +34,8 @@ class CaptureSession {
   Status close(const Sink& sink);
 
   const Sites& sites() const;
+  // Lines for the user since the last call: how polls are timed has changed.
+  std::vector<std::string> take_announcements();
 
  private:
   struct Impl;

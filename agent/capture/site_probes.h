@@ -15,21 +15,28 @@
 
 namespace pollgap {
 
-// What is probed of polls: entries and returns; entries alone where the site's CQs can be read; or
-// nothing, but for short bursts of entries that tell who polls what.
-enum class PollProbes { returns, entries, bursts };
+// What is probed of polls.
+struct PollProbing {
+  bool returns = false;  // also where the site's CQs can be read, which tells the same
+  bool bursts = false;   // for some milliseconds: who polls what
+  bool times = false;    // time_polls() may be called
+};
 
 class SiteProbes {
  public:
   // `programs` must outlive it.
-  SiteProbes(KernelPrograms& programs, pid_t pid, PollProbes poll_probes);
+  SiteProbes(KernelPrograms& programs, pid_t pid, PollProbing polls);
 
-  // Attaches to every site of the list that has no probe yet.
+  // Attaches to every site of the list that has no probe yet. Polls and posts: while they are
+  // timed.
   Status attach(const std::vector<Site>& sites);
   void detach();
 
-  // With PollProbes::bursts: a burst begins, and ends. Between the two each poll of a target thread
-  // pays for an entry probe.
+  // From now on polls and posts are probed; and no more. Polls should not be judged meanwhile.
+  Status time_polls();
+  void leave_polls();
+
+  // A burst begins, and ends. Between the two each poll of a target thread pays for an entry probe.
   Status begin_burst();
   void end_burst() { burst_links_.detach(); }
 
@@ -40,19 +47,25 @@ class SiteProbes {
   const std::vector<std::string>& without_return() const { return without_return_; }
   // Verb names; the index is the id that EV_VERB records carry.
   const std::vector<std::string>& verbs() const { return verbs_; }
-  size_t count() const { return links_.count(); }
+  size_t count() const { return links_.count() + timing_links_.count(); }
 
  private:
   struct Places {
     std::vector<UprobePlace> entry, at_return;
   };
+  struct TimedPlaces {
+    Places polls, posts;
+  };
   void place_poll(const Site& site, uint32_t role, Places& polls);
   void place_post(const Site& site, Places& posts);
   void place_verb(const Site& site, Places& verbs);
+  Status attach_timed(const TimedPlaces& places);
 
   KernelPrograms& programs_;
-  PollProbes poll_probes_;
-  UprobeLinks links_, burst_links_;
+  PollProbing polls_;
+  bool timing_ = false;
+  UprobeLinks links_, timing_links_, burst_links_;
+  TimedPlaces timed_places_;
   std::vector<UprobePlace> burst_places_;
   std::set<std::pair<std::string, uint64_t>> placed_;
   std::vector<Site> poll_sites_;

@@ -103,6 +103,10 @@ void tell_attached(const Options& options, const Sites& sites) {
                   until, duration_text(options.attach.threshold_ns), what_is_watched(sites))});
 }
 
+void announce(CaptureSession& session) {
+  for (const std::string& line : session.take_announcements()) tell(Error{ExitCode::done, line});
+}
+
 // Until the duration is over, the user stops it, or the target is gone.
 Status watch(const Options& options, CaptureSession& session, Recorder& recorder) {
   using Clock = std::chrono::steady_clock;
@@ -116,6 +120,7 @@ Status watch(const Options& options, CaptureSession& session, Recorder& recorder
       wait_ms = std::min<int64_t>(wait_ms, left.count());
     }
     if (Status failed = session.drain(static_cast<int>(wait_ms), sink)) return failed;
+    announce(session);
   }
   return std::nullopt;
 }
@@ -145,9 +150,14 @@ ExitCode conclude(const Options& options, Recorder& recorder, std::optional<Atom
   return errors.empty() ? ExitCode::done : errors.front().code;
 }
 
-// Two edges, each between two looks, must lie apart for there to be a gap.
+// Two edges, each between two looks, must lie apart for there to be a gap: four looks in each.
+constexpr uint64_t kFourSecondsNs = 4'000'000'000;
+
+uint64_t least_looks_hz(const AttachOptions& options) {
+  return kFourSecondsNs / options.threshold_ns;
+}
+
 Status check_observe(const AttachOptions& options) {
-  constexpr uint64_t kLeastLooks = 4;
   if (options.timing != "observe") return std::nullopt;
   if (!options.poll_sites.empty()) {
     return Error{
@@ -155,18 +165,20 @@ Status check_observe(const AttachOptions& options) {
         "--poll-site: how that code keeps its CQs is not known, so they cannot be observed: "
         "use --timing uprobe"};
   }
-  const uint64_t shortest_ns = kLeastLooks * 1'000'000'000 / options.observe_hz;
-  if (options.threshold_ns >= shortest_ns) return std::nullopt;
+  if (options.observe_hz >= least_looks_hz(options)) return std::nullopt;
   return Error{
       ExitCode::usage,
       fmt::format("--observe-rate {} is too low for gaps of {}: looks are to be a quarter of "
                   "the threshold apart at most, so give --threshold {} or more, or a higher "
                   "rate",
                   options.observe_hz, duration_text(options.threshold_ns),
-                  duration_text(shortest_ns))};
+                  duration_text(kFourSecondsNs / options.observe_hz))};
 }
 
-ExitCode attach(const Options& options) {
+ExitCode attach(Options options) {
+  if (options.attach.timing == "auto")
+    options.attach.observe_hz = static_cast<uint32_t>(std::clamp<uint64_t>(
+        least_looks_hz(options.attach), options.attach.observe_hz, kHighestObserveHz));
   if (Status impossible = check_observe(options.attach)) return tell(*impossible);
   std::optional<AtomicFile> report;
   if (!options.output.empty()) {
@@ -183,6 +195,7 @@ ExitCode attach(const Options& options) {
   Recorder recorder(options);
   if (Status failed = recorder.open_capture(options.capture)) return tell(*failed);
   tell_attached(options, (*session)->sites());
+  announce(**session);
 
   Status ended_by = watch(options, **session, recorder);
   if (const std::string end = (*session)->target_end(); !end.empty())
@@ -191,6 +204,17 @@ ExitCode attach(const Options& options) {
       [&recorder](std::span<const std::byte> record) { recorder.accept(record); });
   if (!ended_by) ended_by = failed;
   return conclude(options, recorder, report, ended_by);
+}
+
+// "1%" to "0.01"; what it returns is what is wrong.
+std::string read_share(std::string& text) {
+  char* end = nullptr;
+  const double percent = std::strtod(text.c_str(), &end);
+  const bool whole = end != text.c_str() && std::string_view(end) == "%";
+  if (!whole || !(percent >= 0.01 && percent <= 100))
+    return "'" + text + "' is no share of a core: give 0.01% to 100%";
+  text = fmt::format("{}", percent / 100);
+  return {};
 }
 
 std::string is_trace_event(const std::string& text) {
@@ -220,11 +244,16 @@ void add_attach(CLI::App& app, ExitCode& exit) {
                    "How polls are timed: uprobe, at their entry, and at their return where their "
                    "CQs cannot be read; return, at both, for twice the price; observe, not at all: "
                    "the CQs are looked at from another core, and the process is not slowed "
-                   "(default auto: uprobe)")
+                   "(default auto: uprobe while that is within the budget, else observe)")
       ->check(CLI::IsMember({"auto", "uprobe", "return", "observe"}));
   command
+      ->add_option("--overhead-budget", options->attach.overhead_budget,
+                   "With --timing auto: the share of a polled core that probes may take (default "
+                   "1%)")
+      ->transform(CLI::Validator(read_share, "SHARE"));
+  command
       ->add_option("--observe-rate", options->attach.observe_hz,
-                   "With --timing observe: looks a second (default 5000)")
+                   "With --timing observe or auto: looks a second (default 5000)")
       ->check(CLI::Range(kLowestObserveHz, kHighestObserveHz));
   command->add_option("--poll-site", options->attach.poll_sites,
                       "Code that polls without verbs: FILE:SYMBOL or FILE+0xOFFSET");

@@ -32,7 +32,7 @@ struct Options {
   std::filesystem::path directory;  // empty: a temporary one
   uint64_t length_ns = 5'000'000;
   unsigned rounds = 5;
-  std::string timing = "auto";
+  std::string timing = "uprobe";
 };
 
 // Disturbances of one session. They take turns, so that each is alone.
@@ -230,7 +230,7 @@ void add_selftest(CLI::App& app, ExitCode& exit) {
       ->check(CLI::Range(1, 1000));
   add_duration_option(*command, "--length", options->length_ns,
                       "How long each disturbance lasts (default 5ms)");
-  command->add_option("--timing", options->timing, "As for attach (default auto)")
+  command->add_option("--timing", options->timing, "As for attach (default uprobe)")
       ->check(CLI::IsMember({"auto", "uprobe", "return"}));
   command->callback([options, &exit] { exit = selftest(*options); });
 }

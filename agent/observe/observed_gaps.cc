@@ -60,6 +60,11 @@ void ObservedGaps::add_thread(uint32_t tid, uint32_t cpu) {
   if (is_new) thread->second.cpus.push_back({0, cpu});
 }
 
+void ObservedGaps::begin(uint64_t ns) {
+  from_ns_ = ns;
+  until_ns_ = UINT64_MAX;
+}
+
 void ObservedGaps::add(uint32_t tid, uint32_t site, const Silence& silence) {
   const auto thread = threads_.find(tid);
   if (thread != threads_.end()) thread->second.pending.push_back({site, silence});
@@ -231,8 +236,8 @@ void ObservedGaps::find_gaps(uint32_t tid, Thread& thread, const Pending& pendin
 // Away for the threshold, beside the gaps that are told already.
 void ObservedGaps::find_stalls(uint32_t tid, Thread& thread, uint64_t decided_ns) {
   for (const Stretch& away : thread.away) {
-    if (away.end_ns <= thread.stalls_told_ns || away.end_ns > decided_ns ||
-        away.length_ns() < options_.threshold_ns) {
+    if (away.end_ns <= std::max(thread.stalls_told_ns, from_ns_) || away.end_ns > decided_ns ||
+        away.start_ns >= until_ns_ || away.length_ns() < options_.threshold_ns) {
       continue;
     }
     std::vector<Stretch> pieces{away};

@@ -37,6 +37,13 @@ class ObservedGaps {
 
   explicit ObservedGaps(const ObservedGapOptions& options) : options_(options) {}
 
+  // Its own time begins: stalls that have ended by then are not told. It ends: nor are those that
+  // begin later. Without either it is all time.
+  void begin(uint64_t ns);
+  void end(uint64_t ns) { until_ns_ = ns; }
+  // Looks are so far apart from now on.
+  void set_period(uint64_t ns) { options_.period_ns = ns; }
+
   // A thread that polls CQs runs on that CPU. Its kernel evidence counts from then on.
   void add_thread(uint32_t tid, uint32_t cpu);
   // A record of the evidence stream, in its order.
@@ -102,6 +109,8 @@ class ObservedGaps {
   void found(uint32_t tid, ev_gap_kind kind, const Bounds& bounds, const Pending* of);
 
   ObservedGapOptions options_;
+  uint64_t from_ns_ = 0;
+  uint64_t until_ns_ = UINT64_MAX;
   std::map<uint32_t, Thread> threads_;
   std::vector<ev_gap> found_;  // to be told
 };

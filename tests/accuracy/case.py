@@ -46,7 +46,7 @@ DISTURBANCES = {
 class Case:
     """One session: a workload with at most one disturbance, and the agent attached to it."""
 
-    def __init__(self, programs, directory, timing="auto"):
+    def __init__(self, programs, directory, timing="uprobe"):
         self.programs = programs
         self.timing = timing
         os.makedirs(directory)
@@ -59,9 +59,10 @@ class Case:
     def path(self, name):
         return os.path.join(self.directory, name)
 
-    def run(self, workload_options, seconds, occurrences):
+    def run(self, workload_options, seconds, occurrences, watch=lambda agent, seconds: time.sleep(seconds)):
         """Lets the workload run for that long with the agent attached, and reads both logs, of which
-        the workload's must have that many injected disturbances, where a number is given."""
+        the workload's must have that many injected disturbances, where a number is given. `watch`
+        lets the time pass."""
         target = self.programs.start_workload("--go-file", self.path("go"), "--log",
                                               self.path("truth.jsonl"), *workload_options)
         with target:
@@ -73,7 +74,7 @@ class Case:
                 attached = time.monotonic_ns()
                 with open(self.path("go"), "w", encoding="ascii"):
                     pass
-                time.sleep(seconds)
+                watch(agent, seconds)
                 detaching = time.monotonic_ns()
                 if (status := session.stop(agent, 180)) != 0:
                     raise RuntimeError(f"pollgap attach ended with {status}:\n{agent.text()}")

@@ -117,8 +117,7 @@ class Pair:
 
 def start_agent(build, pid, path, *options):
     """pollgap attach, as soon as it is started; its report goes to the path."""
-    return session.Child([os.path.join(build, "pollgap"), "attach", "--pid", pid, "--output", path,
-                          *options])
+    return session.start_agent(os.path.join(build, "pollgap"), pid, "--output", path, *options)
 
 
 class Agent:

@@ -231,6 +231,31 @@ TEST_F(ObservedGapsTest, AThreadThatIsGoneOrUnknownHasNone) {
   EXPECT_TRUE(tell().empty());
 }
 
+// Polls are timed by turns: what has ended before looking began is told there, and so is what begins
+// after it has ended. A stall across either edge is told once, whole, and here.
+TEST_F(ObservedGapsTest, StallsOfTheTimeInWhichPollsAreNotTimed) {
+  gaps.begin(kStart + 20 * kMs);
+  off_cpu(10 * kMs, 12 * kMs);
+  off_cpu(18 * kMs, 22 * kMs);
+  off_cpu(30 * kMs, 33 * kMs);
+  auto told = tell(50 * kMs);
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(start(told[0]), 18 * kMs);
+  EXPECT_EQ(start(told[1]), 30 * kMs);
+  gaps.end(kStart + 60 * kMs);
+  off_cpu(58 * kMs, 63 * kMs);
+  off_cpu(70 * kMs, 75 * kMs);
+  told = tell(90 * kMs);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(start(told[0]), 58 * kMs);
+  EXPECT_EQ(end(told[0]), 63 * kMs);
+  gaps.begin(kStart + 100 * kMs);
+  off_cpu(99 * kMs, 104 * kMs);
+  told = tell(130 * kMs);
+  ASSERT_EQ(told.size(), 1u) << "and what was left to the probes is not told later";
+  EXPECT_EQ(start(told[0]), 99 * kMs);
+}
+
 // Whatever comes: gaps have a length, and those of one kind and thread are apart.
 TEST_F(ObservedGapsTest, AnyRecords) {
   std::mt19937_64 random(3);

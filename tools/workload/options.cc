@@ -20,7 +20,7 @@ constexpr const char* description =
 
 // The text of options that CLI11 cannot convert itself.
 struct Texts {
-  std::string think = "0", duration = "0", start_after = "1s", delay = "20us";
+  std::string think = "0", think_cycle = "0", duration = "0", start_after = "1s", delay = "20us";
   std::string log_threshold = "500us", stall_threshold = "1ms";
   std::vector<std::string> disturbances;
 };
@@ -60,6 +60,8 @@ void add_thread_options(CLI::App& app, Options& o, Texts& t) {
   app.add_option("--threads", o.threads, "polling threads, each with its own CQ")
       ->check(CLI::Range(1U, 64U));
   app.add_option("--think-ns", t.think, "compute between two polls (a duration, or nanoseconds)");
+  app.add_option("--think-cycle", t.think_cycle,
+                 "do so only in every second stretch of this length");
 }
 
 void add_run_options(CLI::App& app, Options& o, Texts& t) {
@@ -89,6 +91,7 @@ Status read_durations(const Texts& t, Options& o) {
   const bool bare_ns = t.think.find_first_not_of("0123456789") == std::string::npos;
   const std::pair<std::string, uint64_t*> durations[] = {
       {bare_ns ? t.think + "ns" : t.think, &o.think_ns},
+      {t.think_cycle, &o.think_cycle_ns},
       {t.duration, &o.duration_ns},
       {t.start_after, &o.start_after_ns},
       {t.delay, &o.completion_delay_ns},

@@ -30,6 +30,7 @@ struct Options {
   unsigned threads = 1;
   uint32_t depth = 16;  // outstanding sends
   uint64_t think_ns = 0;
+  uint64_t think_cycle_ns = 0;  // think in every second stretch of that length; 0: always
   bool post = true;
   int gid_index = -1;                             // -1: chosen
   uint64_t completion_delay_ns = 20 * ns_per_us;  // soft adapter

@@ -111,7 +111,8 @@ Poller::Poller(const Options& options, const TscClock& clock, int cpu, unsigned 
                 gap_capacity),
       posted_ticks_(options.depth),
       ns_per_tick_(1 / clock.ticks_per_ns()),
-      think_ticks_(clock.ticks_in(options.think_ns)) {
+      think_ticks_(clock.ticks_in(options.think_ns)),
+      think_cycle_ticks_(clock.ticks_in(options.think_cycle_ns)) {
   storm_polls_.reserve(storm_capacity);
 }
 
@@ -196,10 +197,13 @@ void Poller::loop(Style style) {
     if (storm != 0) count_storm(entry, exit, storm);
     if (!failure_.empty()) return;
     waited = count == 0 && style.wait();
-    if (think_ticks_ != 0) {
-      while (read_cycles() - exit < think_ticks_) cpu_relax();
-    }
+    if (think_ticks_ != 0) think(exit);
   }
+}
+
+void Poller::think(uint64_t exit) const {
+  if (think_cycle_ticks_ != 0 && exit / think_cycle_ticks_ % 2 == 0) return;
+  while (read_cycles() - exit < think_ticks_) cpu_relax();
 }
 
 void Poller::run_due_actions(uint64_t now) {

@@ -111,6 +111,7 @@ class Poller {
   void post_or_pause();
   void fill();
   void pause_step(uint64_t now);
+  void think(uint64_t exit) const;
   uint32_t account(uint64_t wr_id, ibv_wc_status status, uint64_t exit, uint64_t& storm);
   void count_poll(uint64_t entry, uint64_t exit);
   uint64_t to_ns(uint64_t ticks) const {
@@ -133,6 +134,7 @@ class Poller {
   std::vector<uint64_t> posted_ticks_;  // of signaled sends, by number modulo the depth
   double ns_per_tick_;
   uint64_t think_ticks_;
+  uint64_t think_cycle_ticks_;  // 0: at all times
   std::atomic<uint64_t> polls_{0};  // written by the polling thread alone
   uint64_t completions_ = 0;
   std::atomic<uint64_t> storm_completions_{0};  // written by the thread alone

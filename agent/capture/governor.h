@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decides between the two ways to time polls by what they cost. Pure: knows no clock.
+//
+// Of the polled core. A probed poll has a price. What may be spent on probes flows into a purse at
+// half the budget; the purse holds as much as the other half amounts to in a minute, so that no
+// minute costs more than the budget. Probes stay as long as the purse can also pay for taking them
+// off at the present rate of polls. They are placed when polls are so few that half the budget pays
+// for them, and the purse could bear their rate going up right then.
+//
+// Of the housekeeping core. While the CQs are looked at, the agent looks half as often when its CPU
+// time is above budget, and as often as before when it has been far below for long.
+#pragma once
+
+#include <cstdint>
+
+namespace pollgap {
+
+class Governor {
+ public:
+  // `budget`: a share of one core. `probe_ns`: the price of a probed poll; 0 not known: none is
+  // cheap enough.
+  // `leaving_ns`: how long probes may go on to cost after their rate has gone up: until that is
+  // noticed, and until they are off.
+  Governor(double budget, double housekeeping_budget, uint64_t probe_ns, uint64_t leaving_ns);
+
+  void set_probe_ns(uint64_t ns) { probe_ns_ = static_cast<double>(ns); }
+
+  // So many polls were probed in the last `length_ns`, on the core that had most.
+  void spend(uint64_t length_ns, uint64_t polls);
+  // The share of a core that such a rate of probed polls takes.
+  double share(uint64_t length_ns, uint64_t polls) const;
+
+  // While polls are probed: whether that has to end, at the rate of the last spend().
+  bool must_leave() const;
+  // Whether the purse pays for a burst of probes of `length_ns`, with nothing else on the core.
+  bool may_probe(uint64_t length_ns) const;
+  // Whether polls at this share may be probed from now on.
+  bool may_time(double share) const;
+
+  // The agent used `cpu_ns` in `length_ns` while it looked `hz` times a second, at most `wanted`
+  // and at least `least` times. Returns how often to look from now on.
+  uint32_t look_rate(uint64_t length_ns, uint64_t cpu_ns, uint32_t hz, uint32_t wanted,
+                     uint32_t least);
+
+  double purse_ns() const { return purse_ns_; }
+
+ private:
+  double budget_;
+  double housekeeping_budget_;
+  double probe_ns_;
+  double leaving_ns_;
+  double most_ns_;
+  double purse_ns_;
+  double share_ = 0;  // of the last spend()
+  uint64_t frugal_ns_ = 0;  // for so long the agent has been far below its budget
+};
+
+}  // namespace pollgap

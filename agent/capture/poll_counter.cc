@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/capture/poll_counter.h"
+
+#include <algorithm>
+#include <map>
+
+namespace pollgap {
+
+uint64_t PollCounter::most_on_a_core() {
+  const auto& clocks = programs_.clocks();
+  std::map<uint32_t, uint64_t> by_core;
+  uint64_t most = 0;
+  for (size_t slot = 0; slot < clocks.size() && clocks[slot].tid != 0; ++slot) {
+    const uint64_t polls = clocks[slot].polls;
+    if (slot == counted_.size()) counted_.push_back(0);
+    const uint32_t cpu = clocks[slot].cpu;
+    uint64_t& core = by_core[cpu];
+    core += polls - counted_[slot];
+    most = std::max(most, core);
+    counted_[slot] = polls;
+  }
+  return most;
+}
+
+uint64_t PollCounter::closest_ns() const {
+  const auto& clocks = programs_.clocks();
+  uint64_t closest_ns = UINT64_MAX;
+  for (size_t slot = 0; slot < clocks.size() && clocks[slot].tid != 0; ++slot)
+    if (const uint64_t ns = clocks[slot].closest_ns; ns != 0)
+      closest_ns = std::min(closest_ns, ns);
+  return closest_ns == UINT64_MAX ? 0 : closest_ns;
+}
+
+}  // namespace pollgap
