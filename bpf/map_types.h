@@ -10,6 +10,7 @@
 
 #define PG_PENDING 32
 #define PG_VERB_DEPTH 4
+#define PG_NO_CPU 0xffffffffu
 
 /* One of a thread's own kernel stretches since its last poll, not yet told. */
 struct pending_self {
@@ -64,11 +65,13 @@ struct poll_key {
 struct poll_state {
   __u32 site, exit_cpu;
   __u64 first_ns, last_ns;
-  __u64 exit_ns; /* when the latest poll returned (or began, without return probes) */
-  __u64 exit_steal_ns;
-  __u64 before_ns;    /* exit_ns of the poll before the latest */
-  __u64 window_ns;    /* since when polls have found nothing; 0: not yet polled */
-  __u64 window_polls; /* polls in that window */
+  __u64 exit_ns;         /* when the latest poll returned (or began, without return probes) */
+  __u64 exit_steal_ns;   /* the steal clock of exit_cpu then; during a poll: when it began */
+  __u64 before_ns;       /* exit_ns of the poll before the latest */
+  __u64 window_ns;       /* since when polls have found nothing; 0: not yet polled */
+  __u64 window_polls;    /* polls in that window */
+  __u64 window_steal_ns; /* the steal clock when it began, of this CPU; PG_NO_CPU: not known */
+  __u32 window_cpu, reserved;
   __u64 polls, empty_polls, completions, error_completions, idle_ns;
   struct ev_latency interrupt_to_wakeup, wakeup_to_run, run_to_poll; /* as in ev_polls */
   /* Where the CQ is read instead of timing returns. */
