@@ -47,7 +47,7 @@ class Finding:
 @dataclasses.dataclass
 class Judgement:
     """Of one injected disturbance: right, wrong, unexplained, missed, short (no gap, and too short
-    for one), or blind (the agent says itself that it could not look then)."""
+    for one), or blind (the agent says itself that it could not look then, or had nothing to look at)."""
     injected: object
     verdict: str
     error_ns: int
@@ -150,10 +150,15 @@ def most_named(gaps, parts):
     return max(times, key=times.get, default="")
 
 
-def blind_times(report):
-    """When the agent, which looks at the CQ from time to time, came too late to look, by its report."""
-    return [(time["start_mono_ns"], time["start_mono_ns"] + time["duration_ns"])
-            for time in report.get("coverage", {}).get("observe", {}).get("blind", [])]
+def blind_times(report, logged):
+    """Of an agent that looks at the CQ from time to time: when it came too late to look, by its report;
+    and when there was nothing to see, as no completion lay there when the thread polled again, by the
+    log: then it tells of what the kernel shows alone."""
+    if (observe := report.get("coverage", {}).get("observe")) is None:
+        return []
+    nothing = [gap.span for gap in logged if FAMILY[gap.kind] == "silence" and gap.completions == 0]
+    return nothing + [(time["start_mono_ns"], time["start_mono_ns"] + time["duration_ns"])
+                      for time in observe["blind"]]
 
 
 def judge_injected(injected, gaps, pid=None, together=(), blind=()):
@@ -317,7 +322,7 @@ def gap_findings(truth, report, watched):
         uncovered = intervals.uncovered(where, [*spans(gaps, tid, family), *excused])
         return uncovered if uncovered >= min(THRESHOLD_NS, intervals.length(where)) else 0
 
-    blind = blind_times(report)
+    blind = blind_times(report, truth.gaps)
     # Each edge may lie between two looks.
     shortest = REPORTED_FROM_NS + 2 * report.get("coverage", {}).get("observe", {}).get("period_ns", 0)
     logged = [(gap.span, gap.tid, gap.kind) for gap in truth.gaps]

@@ -33,6 +33,7 @@ class LoggedGap:
     start: int
     end: int
     outstanding: int = 0  # signaled sends when it ended
+    completions: int = None  # returned by the poll that ended it
 
     @property
     def span(self):
@@ -130,7 +131,8 @@ def read(path):
             elif record["type"] == "gap":
                 start = record["start_mono_ns"]
                 truth.gaps.append(LoggedGap(record["kind"], record["tid"], start,
-                                            start + record["duration_ns"], record["outstanding"]))
+                                            start + record["duration_ns"], record["outstanding"],
+                                            record["completions"]))
             elif record["type"] == "polling_end":
                 truth.polling_end[record["tid"]] = record["mono_ns"]
                 if record["dropped_gaps"]:
