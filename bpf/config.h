@@ -92,14 +92,14 @@ struct pg_cpu {
   __u32 running_tid;  /* the task switched in at slice_ns; 0: the idle task, or not known */
   __u32 running_lent; /* 1: the fair server lent it the CPU at slice_ns */
   __u32 leaving;      /* of `watched`: threads gone while they waited; kept until the next switch */
-  __u32 steal_wanted; /* a stall has ended here since the last reading of the steal clock */
+  __u32 steal_wanted; /* a gap has ended here since the last reading of the steal clock */
   __u64 steal_ns;     /* that reading; steal_read_ns: when it was; 0: never */
   __u64 steal_read_ns;
   __u64 steal_same_ns;   /* the earliest reading that gave the same */
   __u64 rq_clock;        /* the runqueue's clock when the timer interrupt began */
   __u64 trace_window_ns; /* since when trace_records are counted */
   __u32 trace_records;   /* of followed tracepoints that fired here in that window */
-  __u32 smi_wanted;      /* a stall has ended here since the last reading of the SMI count */
+  __u32 smi_wanted;      /* a gap has ended here since the last reading of the SMI count */
   __u64 smi_count;       /* that reading; smi_read_ns: when it was; 0: never */
   __u64 smi_read_ns;
   __u64 smi_same_ns;        /* the earliest reading that gave the same */

@@ -10,6 +10,7 @@
 
 #define PG_PENDING 32
 #define PG_VERB_DEPTH 4
+#define PG_NO_CPU 0xffffffffu
 
 /* One of a thread's own kernel stretches since its last poll, not yet told. */
 struct pending_self {
@@ -64,11 +65,13 @@ struct poll_key {
 struct poll_state {
   __u32 site, exit_cpu;
   __u64 first_ns, last_ns;
-  __u64 exit_ns; /* when the latest poll returned (or began, without return probes) */
-  __u64 exit_steal_ns;
-  __u64 before_ns;    /* exit_ns of the poll before the latest */
-  __u64 window_ns;    /* since when polls have found nothing; 0: not yet polled */
-  __u64 window_polls; /* polls in that window */
+  __u64 exit_ns;         /* when the latest poll returned (or began, without return probes) */
+  __u64 exit_steal_ns;   /* the steal clock of exit_cpu then; during a poll: when it began */
+  __u64 before_ns;       /* exit_ns of the poll before the latest */
+  __u64 window_ns;       /* since when polls have found nothing; 0: not yet polled */
+  __u64 window_polls;    /* polls in that window */
+  __u64 window_steal_ns; /* the steal clock when it began, of this CPU; PG_NO_CPU: not known */
+  __u32 window_cpu, reserved;
   __u64 polls, empty_polls, completions, error_completions, idle_ns;
   struct ev_latency interrupt_to_wakeup, wakeup_to_run, run_to_poll; /* as in ev_polls */
   /* Where the CQ is read instead of timing returns. */
@@ -105,10 +108,10 @@ struct cq_state {
   __s64 outstanding; /* signaled sends posted and not completed, as far as seen */
   __u64 since_ns;    /* since when it is above 0 */
   __u64 posted_sends, posted_signaled;
-  __u64 forgotten; /* how often what was outstanding became unknown */
+  __u64 forgotten;       /* how often what was outstanding became unknown */
   __u64 counted_from_ns; /* judged_from_ns when counting began */
-  __u32 settled;   /* the consumer index up to which completions are accounted for */
-  __u32 settles;   /* 1: `settled` is set */
+  __u32 settled;         /* the consumer index up to which completions are accounted for */
+  __u32 settles;         /* 1: `settled` is set */
 };
 
 #endif /* POLLGAP_MAP_TYPES_H */

@@ -174,10 +174,19 @@ struct gap_facts {
   u32 kind, flags, start_cpu, completions, outstanding, errors;
 };
 
+/* Whether something was stolen in it is read when it has ended: SMIs now, steal in the next tick.
+ */
 static __always_inline void emit_gap(const struct thread_state *thread, u32 site,
                                      const struct gap_facts *facts) {
-  struct ev_gap *record = reserve_record(struct ev_gap, EV_GAP, bpf_get_smp_processor_id(),
-                                         facts->start_ns, facts->end_ns);
+  u32 cpu = bpf_get_smp_processor_id();
+  struct pg_cpu *cpu_state = cpu_state_of(cpu);
+  struct ev_gap *record;
+  if (cpu_state) {
+    cpu_state->steal_wanted = 1;
+    cpu_state->smi_wanted = 1;
+    note_smis(cpu_state, facts->end_ns);
+  }
+  record = reserve_record(struct ev_gap, EV_GAP, cpu, facts->start_ns, facts->end_ns);
   if (!record) return;
   record->tid = thread->tid;
   record->pid = config.target_pid;
@@ -196,14 +205,39 @@ static __always_inline void emit_gap(const struct thread_state *thread, u32 site
   submit(record);
 }
 
+/* What is stolen in so short a time matters to no gap. */
+#define STEAL_NOISE_NS 20000
+
 /*
- * Ends the window of vain polls at `end_ns`: tells of it when a signaled send was outstanding in
- * its last stretch for the threshold or longer, and adds what it was idle. `vain_until_ns`: when
- * the last of them was over.
+ * The steal clock stood at `before` when the gap began or, if not `at_start`, earlier: then only a
+ * clock that has not moved says what was stolen in the gap. `after`: at its end. On these CPUs.
+ */
+static __always_inline void tell_steal(struct gap_facts *facts, u32 cpu_before, u64 before,
+                                       u32 cpu_after, u64 after, bool at_start) {
+  if (!config.steal_valid || cpu_before != cpu_after || cpu_before == PG_NO_CPU) return;
+  if (after != before && !at_start) return;
+  facts->flags |= EV_GAP_STEAL_VALID;
+  facts->steal_ns = after - before;
+}
+
+/* `steal`: the steal clock of `cpu` then; PG_NO_CPU: not known. */
+static __always_inline void begin_window(struct poll_state *state, u64 start_ns, u32 cpu,
+                                         u64 steal) {
+  state->window_ns = start_ns;
+  state->window_polls = 0;
+  state->window_cpu = cpu;
+  state->window_steal_ns = steal;
+}
+
+/*
+ * Ends the window of vain polls at `end_ns`, with the steal clock of `cpu` at `steal`: tells of it
+ * when a signaled send was outstanding in its last stretch for the threshold or longer, and adds
+ * what it was idle. `vain_until_ns`: when the last of them was over.
  */
 static __always_inline void end_window(const struct thread_state *thread, struct poll_state *state,
                                        s64 outstanding, u64 outstanding_since, u64 cq_address,
-                                       u64 vain_until_ns, u64 end_ns, u32 completions, u32 errors) {
+                                       u64 vain_until_ns, u64 end_ns, u32 cpu, u64 steal,
+                                       u32 completions, u32 errors) {
   u64 start = state->window_ns;
   if (!start || end_ns <= start) return;
   if (outstanding > 0) {
@@ -220,6 +254,8 @@ static __always_inline void end_window(const struct thread_state *thread, struct
                                 .outstanding = outstanding,
                                 .errors = errors,
                                 .vain_until_ns = vain_until_ns > since ? vain_until_ns : since};
+      tell_steal(&facts, state->window_cpu, state->window_steal_ns, cpu, steal,
+                 since - start < STEAL_NOISE_NS);
       emit_gap(thread, state->site, &facts);
     }
     end_ns = since;
@@ -238,7 +274,6 @@ static __always_inline void stall(void *ctx, struct thread_state *thread, struct
                                   const struct cq_state *cq, u64 cq_address, u64 start, u64 end,
                                   u64 steal, u32 kind, u32 flags, u32 completions, u32 errors) {
   u32 cpu = bpf_get_smp_processor_id();
-  struct pg_cpu *cpu_state = cpu_state_of(cpu);
   struct gap_facts facts = {.start_ns = start,
                             .end_ns = end,
                             .cq = cq_address,
@@ -248,25 +283,19 @@ static __always_inline void stall(void *ctx, struct thread_state *thread, struct
                             .completions = completions,
                             .outstanding = cq && cq->outstanding > 0 ? cq->outstanding : 0,
                             .errors = errors};
+  /* A gap that ends at a wait may begin later than at the latest poll. */
   if (sees_completions(thread, state))
     end_window(thread, state, cq ? cq->outstanding : 0, cq ? cq->since_ns : 0, cq_address, start,
-               start, 0, 0);
+               start, flags & EV_GAP_WAITED_EVENT ? PG_NO_CPU : state->exit_cpu,
+               state->exit_steal_ns, 0, 0);
   flush_pending(thread, cpu);
-  if (cpu_state) {
-    cpu_state->steal_wanted = 1;
-    cpu_state->smi_wanted = 1;
-    note_smis(cpu_state, end);
-  }
   /* Time stolen during a wait beside the gap is not told from such in the gap. */
-  if (config.steal_valid && state->exit_cpu == cpu &&
-      (!(flags & EV_GAP_WAITED_EVENT) || steal == state->exit_steal_ns)) {
-    facts.flags |= EV_GAP_STEAL_VALID;
-    facts.steal_ns = steal - state->exit_steal_ns;
-  }
+  if (!(flags & EV_GAP_OPEN))
+    tell_steal(&facts, state->exit_cpu, state->exit_steal_ns, cpu, steal,
+               !(flags & EV_GAP_WAITED_EVENT));
   emit_user_stack(ctx, thread->tid, cpu, start, end);
   emit_gap(thread, state->site, &facts);
-  state->window_ns = end;
-  state->window_polls = 0;
+  begin_window(state, end, cpu, steal);
 }
 
 static __always_inline void note_exit(struct thread_state *thread, struct poll_state *state,
@@ -488,9 +517,8 @@ __noinline int take_completions(u32 tid, u64 cq_address) {
   }
   state->consumer_index = index;
   end_window(thread, state, outstanding, outstanding_since, cq_address, state->before_ns,
-             state->exit_ns, count, context.to.errors);
-  state->window_ns = state->exit_ns;
-  state->window_polls = 0;
+             state->exit_ns, state->exit_cpu, state->exit_steal_ns, count, context.to.errors);
+  begin_window(state, state->exit_ns, state->exit_cpu, state->exit_steal_ns);
   state->completions += count;
   state->error_completions += context.to.errors;
   state->new_completions += count;
@@ -606,7 +634,6 @@ static __always_inline void forget_polls(struct poll_state *state, u64 cq_addres
   struct cq_state *cq = bpf_map_lookup_elem(&cqs, &cq_address);
   if (cq) count_anew(cq);
   state->exit_ns = 0;
-  state->window_polls = 0;
   state->readable = PG_CQ_NOT_LOOKED_AT;
   state->new_completions = state->new_errors = 0;
 }
@@ -631,6 +658,7 @@ static __noinline void judge_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 st
   const struct pg_cq_layout *layout = 0;
   struct poll_state *state;
   struct pg_thread_clock *clock;
+  u32 cpu = bpf_get_smp_processor_id();
   u32 flags = cookie & PG_COOKIE_HAS_RETURN ? 0 : EV_GAP_NO_RETURN;
   if (PG_COOKIE_ROLE(cookie) == PG_USER_POLL) cq = 0; /* its arguments mean nothing here */
   if (!thread) return;
@@ -641,7 +669,7 @@ static __noinline void judge_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 st
   if (!state->exit_ns || state->exit_ns < judged_from_ns) {
     forget_polls(state, cq);
     if (!state->first_ns) state->first_ns = now;
-    state->window_ns = now;
+    begin_window(state, now, cpu, steal);
     state->site = (u32)cookie;
   }
   if (!(cookie & PG_COOKIE_HAS_RETURN)) {
@@ -667,8 +695,7 @@ static __noinline void judge_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 st
               state->new_completions, state->new_errors);
       state->idle_ns += idle_until - from + came - thread->event_enter_ns;
       from = came;
-      state->window_ns = from;
-      state->window_polls = 0;
+      begin_window(state, from, steal == state->exit_steal_ns ? cpu : PG_NO_CPU, steal);
       flags |= EV_GAP_WAITED_EVENT;
     }
     from = waits_since(thread, state, cq, from);
@@ -676,7 +703,7 @@ static __noinline void judge_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 st
       stall(ctx, thread, state, bpf_map_lookup_elem(&cqs, &cq), cq, from, now, steal,
             EV_GAP_BETWEEN_POLLS, flags, state->new_completions, state->new_errors);
     else if (now - from >= config.stack_ns) /* a late completion may take its time */
-      flush_pending(thread, bpf_get_smp_processor_id());
+      flush_pending(thread, cpu);
   }
   state->new_completions = 0;
   state->new_errors = 0;
@@ -695,6 +722,8 @@ static __noinline void judge_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 st
       begin_quick_polls(thread, state, cq, cookie, layout);
     return;
   }
+  state->exit_cpu = cpu;
+  state->exit_steal_ns = steal;
   clock = clock_of(thread);
   if (clock) clock->last_poll_ns = now;
 }
@@ -778,12 +807,9 @@ static __always_inline void poll_return(void *ctx, s32 result, u64 steal) {
             completions, errors);
     } else {
       end_window(thread, state, before.outstanding, before.since_ns, cq_address, state->exit_ns,
-                 now, completions, errors);
+                 now, bpf_get_smp_processor_id(), steal, completions, errors);
     }
-    if (completions) {
-      state->window_ns = now;
-      state->window_polls = 0;
-    }
+    if (completions) begin_window(state, now, bpf_get_smp_processor_id(), steal);
     state->completions += completions;
     state->error_completions += errors;
   }

@@ -2,7 +2,7 @@
 /*
  * System management interrupts, in which the firmware has the CPU and of which the kernel knows
  * nothing: no tracepoint, only a count that the CPU itself keeps (x86: MSR_SMI_COUNT). It is read
- * on the polled CPU at the end of a stall, and now and then before, so that the reading before a
+ * on the polled CPU at the end of a gap, and now and then before, so that the reading before a
  * gap is not much older than the gap.
  */
 #ifndef POLLGAP_SMI_BPF_H

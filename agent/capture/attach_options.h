@@ -14,10 +14,10 @@ struct AttachOptions {
   pid_t pid = 0;
   std::vector<pid_t> tids;  // only these threads; empty: every thread that polls
   uint64_t threshold_ns = 1'000'000;
-  uint64_t duration_ns = 0;      // 0: until told to stop; recorded, not enforced here
-  std::string timing = "auto";   // uprobe, return, observe; auto: uprobe or observe by the budget
-  double overhead_budget = 0.01; // with timing auto: share of a polled core
-  uint32_t observe_hz = 5000;    // where polls are not timed: looks at the CQs a second
+  uint64_t duration_ns = 0;       // 0: until told to stop; recorded, not enforced here
+  std::string timing = "auto";    // uprobe, return, observe; auto: uprobe or observe by the budget
+  double overhead_budget = 0.01;  // with timing auto: share of a polled core
+  uint32_t observe_hz = 5000;     // where polls are not timed: looks at the CQs a second
   std::vector<std::string> poll_sites;    // --poll-site
   std::vector<std::string> trace_events;  // --trace-event, "GROUP:EVENT"
 };

@@ -51,7 +51,7 @@ class Governor {
   double leaving_ns_;
   double most_ns_;
   double purse_ns_;
-  double share_ = 0;  // of the last spend()
+  double share_ = 0;        // of the last spend()
   uint64_t frugal_ns_ = 0;  // for so long the agent has been far below its budget
 };
 

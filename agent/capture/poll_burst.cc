@@ -25,10 +25,10 @@ bool all_polled(const std::set<uint64_t>& cqs, const std::vector<CqPoller>& poll
 
 std::vector<CqPoller> pollers_since(KernelPrograms& programs, uint64_t ns) {
   std::vector<CqPoller> pollers;
-  for_each_poll_state(programs, [&pollers, ns](const poll_key& key, const poll_state& poll,
-                                               uint64_t) {
-    if (poll.last_ns >= ns) pollers.push_back({key.cq, key.tid, poll.site});
-  });
+  for_each_poll_state(programs,
+                      [&pollers, ns](const poll_key& key, const poll_state& poll, uint64_t) {
+                        if (poll.last_ns >= ns) pollers.push_back({key.cq, key.tid, poll.site});
+                      });
   return pollers;
 }
 

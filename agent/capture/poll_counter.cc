@@ -26,8 +26,7 @@ uint64_t PollCounter::closest_ns() const {
   const auto& clocks = programs_.clocks();
   uint64_t closest_ns = UINT64_MAX;
   for (size_t slot = 0; slot < clocks.size() && clocks[slot].tid != 0; ++slot)
-    if (const uint64_t ns = clocks[slot].closest_ns; ns != 0)
-      closest_ns = std::min(closest_ns, ns);
+    if (const uint64_t ns = clocks[slot].closest_ns; ns != 0) closest_ns = std::min(closest_ns, ns);
   return closest_ns == UINT64_MAX ? 0 : closest_ns;
 }
 

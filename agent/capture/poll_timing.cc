@@ -270,11 +270,10 @@ void PollTiming::decide() {
 // The share of a polled core that probes of all polls take, or would take.
 void PollTiming::announce(double share) {
   announcements_.push_back(
-      observing()
-          ? "timing observe from now on: probes of all polls would take " + percent(share) +
-                " of a polled core, and the budget is " + percent(options_.overhead_budget)
-          : "timing uprobe from now on: probes of all polls take " + percent(share) +
-                " of a polled core");
+      observing() ? "timing observe from now on: probes of all polls would take " + percent(share) +
+                        " of a polled core, and the budget is " + percent(options_.overhead_budget)
+                  : "timing uprobe from now on: probes of all polls take " + percent(share) +
+                        " of a polled core");
 }
 
 // The agent looks less often where that is what takes too much of its own core.
@@ -283,8 +282,8 @@ void PollTiming::govern_looks() {
   if (now < looks_governed_ns_ + kGovernLooksNs) return;
   const uint64_t length_ns = now - looks_governed_ns_;
   const uint64_t all_ns = agent_cpu_ns() - std::exchange(governed_agent_ns_, agent_cpu_ns());
-  const uint64_t looks_ns =
-      observation_->looks_cpu_ns() - std::exchange(governed_looks_ns_, observation_->looks_cpu_ns());
+  const uint64_t looks_ns = observation_->looks_cpu_ns() -
+                            std::exchange(governed_looks_ns_, observation_->looks_cpu_ns());
   looks_governed_ns_ = now;
   if (2 * looks_ns < all_ns) return;
   const uint32_t hz =
@@ -307,8 +306,7 @@ void PollTiming::Minute::add(uint64_t ns, double probes, uint64_t agent) {
 void PollTiming::Minute::end() {
   if (length_ns == 0) return;
   most_probes = std::max(most_probes, probes_ns / kMinuteNs);
-  most_agent =
-      std::max(most_agent, static_cast<double>(agent_ns) / static_cast<double>(length_ns));
+  most_agent = std::max(most_agent, static_cast<double>(agent_ns) / static_cast<double>(length_ns));
   length_ns = agent_ns = 0;
   probes_ns = 0;
 }
@@ -316,8 +314,8 @@ void PollTiming::Minute::end() {
 // ---- what could be seen ----
 
 void PollTiming::tell_coverage(Json& coverage, std::vector<std::string>& notes) const {
-  coverage["timing"] = options_.timing == "auto" && !may_observe(options_) ? "uprobe"
-                                                                          : options_.timing;
+  coverage["timing"] =
+      options_.timing == "auto" && !may_observe(options_) ? "uprobe" : options_.timing;
   coverage["polls_without_return"] = probes_.without_return();
   coverage["uprobes"] = probes_.count();
   if (observation_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How polls are timed, and by what: by probes, or by looking at the CQs. With timing auto, one after
-// the other, by what probes cost at the present rate of polls.
+// How polls are timed, and by what: by probes, or by looking at the CQs. With timing auto, one
+// after the other, by what probes cost at the present rate of polls.
 #pragma once
 
 #include <cstdint>

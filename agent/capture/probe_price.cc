@@ -97,8 +97,7 @@ ProbePrices measure_probe_prices(KernelPrograms& programs) {
     return prices;
   prices.emulated_ns = call_ns(pollgap_probed_emulated);
   prices.single_stepped_ns = call_ns(pollgap_probed_stepped);
-  if (links.attach(object.on_poll_return, true, {place_of(pollgap_probed_emulated)}))
-    return prices;
+  if (links.attach(object.on_poll_return, true, {place_of(pollgap_probed_emulated)})) return prices;
   const uint64_t both_ns = call_ns(pollgap_probed_emulated);
   prices.at_return_ns = both_ns - std::min(both_ns, prices.emulated_ns);
   return prices;

@@ -165,10 +165,11 @@ void CaptureSession::Impl::tell_session() {
   Json host = host_facts(cgroups.cpu_version());
   host["interrupt_cost_ns"] = interrupt_cost_ns;
   host["steal_read"] = to_string(programs.steal());
-  const Json session{{"tool", {{"name", "pollgap"}, {"version", version}, {"pid", getpid()}}},
-                     {"host", host},
-                     {"target", target_json(*process, found.contexts, timing->probes().poll_sites())},
-                     {"options", options_json(options)}};
+  const Json session{
+      {"tool", {{"name", "pollgap"}, {"version", version}, {"pid", getpid()}}},
+      {"host", host},
+      {"target", target_json(*process, found.contexts, timing->probes().poll_sites())},
+      {"options", options_json(options)}};
   const std::string text = session.dump(-1, ' ', false, Json::error_handler_t::replace);
   ready.push_back(text_record(EV_SESSION, monotonic_ns(), text));
 }
@@ -357,8 +358,7 @@ Result<std::unique_ptr<CaptureSession>> CaptureSession::open(const AttachOptions
   impl->shares_core = shares_core;
   impl->interrupt_cost_ns = measure_interrupt_cost_ns();
   impl->lost_since_ns = start;
-  impl->timing.emplace(impl->options, impl->config, impl->programs, *impl->records,
-                       *impl->process);
+  impl->timing.emplace(impl->options, impl->config, impl->programs, *impl->records, *impl->process);
   impl->contexts_seen = impl->programs.contexts_opened();
   if (Status failed = impl->timing->begin(impl->found, impl->interrupt_cost_ns)) {
     if (!impl->process->is_alive())

@@ -60,12 +60,15 @@ bool Account::stayed() const {
 // The clock was read at both edges, or by the scheduler, at times around them. A thread that moved
 // in between had two clocks.
 void Account::find_steal() {
+  if (!session_.nothing_steals && !stayed()) {
+    return;
+  }
   if ((gap_.flags & EV_GAP_STEAL_VALID) != 0) {
     steal_ = {.known = true, .ns = gap_.steal_ns};
     return;
   }
   const CpuTimeline* cpu = timeline_.cpu(gap_.header.cpu);
-  if (!session_.steal_at_ticks || cpu == nullptr || !stayed()) {
+  if (!session_.steal_at_ticks || cpu == nullptr) {
     return;
   }
   uint64_t covered_ns = start_ns();

@@ -103,8 +103,11 @@ bool Correlator::Impl::take_gap(std::span<const std::byte> record) {
   const ev_header& header = gap.record.header;
   if (header.end_ns > header.start_ns && header.end_ns - header.start_ns >= options.threshold_ns) {
     gap.awaits_run = lacks_run(timeline, gap.record);
-    gap.awaits_steal = session.steal_at_ticks && (gap.record.flags & EV_GAP_OPEN) == 0 &&
-                       gap.record.gap_kind != EV_GAP_LATE_COMPLETION;
+    // Of an observed one nobody reads the clock: the thread polled on.
+    const bool read_after =
+        (gap.record.flags & EV_GAP_OPEN) == 0 && (gap.record.gap_kind != EV_GAP_LATE_COMPLETION ||
+                                                  (gap.record.flags & EV_GAP_OBSERVED) == 0);
+    gap.awaits_steal = session.steal_at_ticks && read_after;
     waiting.push_back(gap);
   }
   return true;

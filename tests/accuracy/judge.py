@@ -47,7 +47,7 @@ class Finding:
 @dataclasses.dataclass
 class Judgement:
     """Of one injected disturbance: right, wrong, unexplained, missed, short (no gap, and too short
-    for one), or blind (the agent says itself that it could not look then)."""
+    for one), or blind (the agent says itself that it could not look then, or had nothing to look at)."""
     injected: object
     verdict: str
     error_ns: int
@@ -150,10 +150,19 @@ def most_named(gaps, parts):
     return max(times, key=times.get, default="")
 
 
-def blind_times(report):
-    """When the agent, which looks at the CQ from time to time, came too late to look, by its report."""
-    return [(time["start_mono_ns"], time["start_mono_ns"] + time["duration_ns"])
-            for time in report.get("coverage", {}).get("observe", {}).get("blind", [])]
+def nothing_to_see(report, logged):
+    """Silences of the log in which an agent that looks at the CQ from time to time sees none, as no
+    completion lay there when the thread polled again: it tells of what the kernel shows alone."""
+    if "observe" not in report.get("coverage", {}):
+        return []
+    return [gap.span for gap in logged if FAMILY[gap.kind] == "silence" and gap.completions == 0]
+
+
+def blind_times(report, logged):
+    """And when it came too late to look, by its report."""
+    return nothing_to_see(report, logged) + [
+        (time["start_mono_ns"], time["start_mono_ns"] + time["duration_ns"])
+        for time in report.get("coverage", {}).get("observe", {}).get("blind", [])]
 
 
 def judge_injected(injected, gaps, pid=None, together=(), blind=()):
@@ -167,6 +176,8 @@ def judge_injected(injected, gaps, pid=None, together=(), blind=()):
     meeting = [other for other in together if other is not injected and other.tid == injected.tid
                and intervals.overlaps(other.possibly or other.span,
                                       (window[0] - MARGIN_NS, window[1] + MARGIN_NS))]
+    # Either edge of a gap may lie elsewhere by as much as it says itself.
+    allowed += 2 * max((gap.get("edge_uncertainty_ns", 0) for gap in touching), default=0)
 
     def judged(verdict, error, why=""):
         finding = None
@@ -317,7 +328,7 @@ def gap_findings(truth, report, watched):
         uncovered = intervals.uncovered(where, [*spans(gaps, tid, family), *excused])
         return uncovered if uncovered >= min(THRESHOLD_NS, intervals.length(where)) else 0
 
-    blind = blind_times(report)
+    nothing, blind = nothing_to_see(report, truth.gaps), blind_times(report, truth.gaps)
     # Each edge may lie between two looks.
     shortest = REPORTED_FROM_NS + 2 * report.get("coverage", {}).get("observe", {}).get("period_ns", 0)
     logged = [(gap.span, gap.tid, gap.kind) for gap in truth.gaps]
@@ -335,7 +346,7 @@ def gap_findings(truth, report, watched):
         if polling_end is None:
             yield Finding("unlogged", f"tid {gap['tid']} is no polling thread", (gap,))
         elif span(gap)[0] < polling_end:
-            if extra := lacking(span(gap), gap["tid"], gap["kind"], logged):
+            if extra := lacking(span(gap), gap["tid"], gap["kind"], logged, nothing):
                 yield Finding("unlogged", f"{extra / 1e6:.3f} ms of a reported gap are in no gap of the "
                               "workload's log", (gap,))
 

@@ -33,6 +33,7 @@ class LoggedGap:
     start: int
     end: int
     outstanding: int = 0  # signaled sends when it ended
+    completions: int = None  # returned by the poll that ended it
 
     @property
     def span(self):
@@ -97,15 +98,15 @@ def not_only_taken(injected, others):
 
 def polled_in_vain(injected, gaps):
     """A held completion is missed from the last completion before it on, which is as much earlier as
-    the program takes to poll and post all that it has outstanding, and while the program polls: by
-    the workload's own log."""
+    the program takes to poll and post all that it has outstanding, and while the program polls, maybe
+    until the adapter's thread comes to let it go: by the workload's own log."""
     between_completions_ns = 500_000
     start, possibly = injected.start, (injected.start - between_completions_ns, injected.end)
     for gap in gaps:
         if gap.kind == "late_completion" and gap.tid == injected.tid \
                 and 0 <= injected.start - gap.start < between_completions_ns \
                 and gap.end > injected.start:
-            start, possibly = gap.start, ()
+            start, possibly = gap.start, (gap.start, max(injected.end, gap.end))
             break
     silent = [gap.span for gap in gaps if gap.kind != "late_completion" and gap.tid == injected.tid]
     polled = tuple(intervals.without((start, injected.end), silent))
@@ -130,7 +131,8 @@ def read(path):
             elif record["type"] == "gap":
                 start = record["start_mono_ns"]
                 truth.gaps.append(LoggedGap(record["kind"], record["tid"], start,
-                                            start + record["duration_ns"], record["outstanding"]))
+                                            start + record["duration_ns"], record["outstanding"],
+                                            record["completions"]))
             elif record["type"] == "polling_end":
                 truth.polling_end[record["tid"]] = record["mono_ns"]
                 if record["dropped_gaps"]:

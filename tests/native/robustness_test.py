@@ -3,6 +3,8 @@
 """Bad targets, bad moments and bad surroundings, on the real kernel, as root.
 
   robustness_test.py [--build DIR] [CASE...]     CASE as --list prints them
+
+The agent is killed, or detached, POLLGAP_KILL_ROUNDS times in each case that does so (default: 6).
 """
 import glob
 import json
@@ -19,11 +21,14 @@ import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(HERE))
-import session  # noqa: E402  (found through the line above)
+sys.path[:0] = [os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), "adapter")]
+import programs_test  # noqa: E402  (as the next one: found through the line above)
+import session  # noqa: E402
 
 KILL_ROUNDS = int(os.environ.get("POLLGAP_KILL_ROUNDS", "6"))
 ATTACHED = r"(?i)\battached\b"
+MESSAGES = 100_000  # of a ping-pong: some seconds
+SOFT_HCA = os.path.join(HERE, "../../tools/soft-hca/run")
 build = os.path.join(os.path.dirname(os.path.dirname(HERE)), "build")
 
 
@@ -84,6 +89,16 @@ def restored_within(pid, seconds):
     while (changed := changed_text(pid)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return changed
+
+
+def left_in(target, seconds):
+    """Breakpoints that remain in a target after that time, if it has not ended."""
+    try:
+        return restored_within(target.pid, seconds)
+    except OSError:
+        if target.running():
+            raise
+        return []
 
 
 def tracefs_probes():
@@ -165,6 +180,71 @@ class Robustness(unittest.TestCase):
                 self.assertEqual(tracefs_probes() - before, set(), "uprobe events left")
                 self.assertTrue(target.running(), target.text())
         self.assertEqual(session.stop(target), 0, target.text())
+
+    def pingpong(self):
+        """Two unmodified programs that do a given work, whose data they check, and end. The client is
+        the target, the server helps it."""
+        port = programs_test.free_port()
+        ends = []
+        for cpu, peer in ((min(session.CPUS), []), (max(session.CPUS), ["127.0.0.1"])):
+            ends.append(self.start(session.Child, [
+                SOFT_HCA, "--library", os.path.join(build, "tools/soft-hca/libpollgap-soft-hca.so"),
+                "--fabric", f"robustness-{os.getpid()}", "--", "taskset", "-c", cpu,
+                "ibv_rc_pingpong", "-c", "-n", MESSAGES, "-p", port, *peer]))
+            while not peer and not programs_test.listening(port):
+                self.assertTrue(ends[0].running(), ends[0].text())
+                time.sleep(0.02)
+        time.sleep(0.5)  # until the client has a CQ
+        return ends
+
+    def assert_work_done(self, ends):
+        for end in ends:
+            self.assertEqual(end.wait(120), 0, end.text())
+            self.assertIn(f"{MESSAGES} iters in", end.text())
+            self.assertNotIn("invalid data", end.text())
+
+    def rounds_at_work(self, end_agent):
+        """Ends agents of targets that work, with both timings in turn: the work is done as if nothing
+        had been, and nothing is left."""
+        before = tracefs_probes()
+        ends, targets = self.pingpong(), 1
+        for number in range(KILL_ROUNDS):
+            if not ends[-1].running():
+                self.assert_work_done(ends)
+                ends, targets = self.pingpong(), targets + 1
+            target = ends[-1]
+            agent = self.agent(target.pid, "--timing", ("uprobe", "observe")[number % 2])
+            with self.subTest(round=number):
+                objects = end_agent(agent, target)
+                self.assertEqual(gone_within(objects, 10), set(), "BPF objects left")
+                self.assertEqual(left_in(target, 30), [], "breakpoints left")
+                self.assertEqual(tracefs_probes() - before, set(), "uprobe events left")
+        self.assert_work_done(ends)
+        print(f"{KILL_ROUNDS} rounds, {targets} targets")
+
+    def test_killed_while_the_target_works(self):
+        def kill(agent, _):
+            time.sleep(random.uniform(0, 2))
+            agent.signal(signal.SIGSTOP)
+            objects = bpf_objects(agent.pid)
+            agent.kill()
+            return objects
+
+        self.rounds_at_work(kill)
+
+    def test_detached_while_the_target_works(self):
+        def detach(agent, target):
+            try:
+                agent.wait_for(ATTACHED, 60)
+            except session.Timeout:
+                self.assertFalse(target.running(), agent.text())
+                return set()
+            time.sleep(random.uniform(0, 0.3))
+            objects = bpf_objects(agent.pid)
+            self.assertEqual(session.stop(agent, 60), 0, agent.text())
+            return objects
+
+        self.rounds_at_work(detach)
 
     def test_killed_while_attaching(self):
         self.kill_rounds(lambda _: time.sleep(random.uniform(0, 1.0)))

@@ -13,9 +13,7 @@ constexpr uint64_t kMs = 1'000'000, kSecond = 1'000 * kMs, kMinute = 60 * kSecon
 constexpr double kBudget = 0.01, kHousekeeping = 0.05;
 constexpr uint64_t kProbeNs = 750, kLeavingNs = 250 * kMs;
 
-Governor governor(double budget = kBudget) {
-  return {budget, kHousekeeping, kProbeNs, kLeavingNs};
-}
+Governor governor(double budget = kBudget) { return {budget, kHousekeeping, kProbeNs, kLeavingNs}; }
 
 // As many polls as take this share of a core.
 uint64_t polls(double share, uint64_t length_ns) {

@@ -521,6 +521,17 @@ TEST(Stolen, UnsupportedTimeUpToTheClockNoiseIgnored) {
   EXPECT_EQ(ns_of(invalid, Cause::stolen), 0u);
 }
 
+TEST(Stolen, AThreadThatWasElsewhereMeanwhileHadAnotherClock) {
+  ev_off_cpu away = preempted(0, 1_ms);
+  away.header.cpu = 3;
+  ev_off_cpu back = preempted(2_ms, 3_ms);
+  back.out_cpu = 3;
+  const Gap gap =
+      only_gap(EvidenceStream().add(away).add(back).add(between(5_ms, EV_GAP_STEAL_VALID)));
+  EXPECT_FALSE(gap.evidence.steal_ns.has_value());
+  EXPECT_EQ(ns_of(gap, Cause::application), 0u);
+}
+
 TEST(Stolen, FromSampledCodeOnlyWhatCannotHaveFallenElsewhere) {
   // 6 ms, 2 of them preempted: of 5 ms stolen at least 3 fell into the sampled code.
   const Gap gap = only_gap(EvidenceStream()
@@ -617,6 +628,20 @@ TEST(LateCompletion, AfterTheLastPollInVainTheThreadMayHaveMissedIt) {
   EXPECT_EQ(ns_of(gap, Cause::late_completion), 2'100'000u);
   EXPECT_EQ(ns_of(gap, Cause::self_kernel), 700'000u);
   EXPECT_EQ(ns_of(gap, Cause::application), 200'000u);
+}
+
+TEST(LateCompletion, AfterTheLastPollInVainWithoutASampleOnlyTheStealClockTells) {
+  ev_gap record = gap_of(EV_GAP_LATE_COMPLETION, 3_ms);
+  record.polls = 5'000;
+  record.outstanding = 1;
+  record.vain_until_ns = record.header.start_ns + 2_ms;
+  EXPECT_EQ(ns_of(only_gap(EvidenceStream().add(record)), Cause::unexplained), 1_ms);
+  const Gap at_ticks = only_gap(steal_read_at_ticks().add(record).add(steal_read(1_ms, 7_ms, 0)));
+  EXPECT_EQ(ns_of(at_ticks, Cause::application), 1_ms) << "it waits for the next reading";
+  record.flags |= EV_GAP_STEAL_VALID;
+  const Gap at_polls = only_gap(EvidenceStream().add(record));
+  EXPECT_EQ(ns_of(at_polls, Cause::late_completion), 2_ms);
+  EXPECT_EQ(ns_of(at_polls, Cause::application), 1_ms);
 }
 
 }  // namespace

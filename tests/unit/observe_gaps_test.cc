@@ -231,8 +231,8 @@ TEST_F(ObservedGapsTest, AThreadThatIsGoneOrUnknownHasNone) {
   EXPECT_TRUE(tell().empty());
 }
 
-// Polls are timed by turns: what has ended before looking began is told there, and so is what begins
-// after it has ended. A stall across either edge is told once, whole, and here.
+// Polls are timed by turns: what has ended before looking began is told there, and so is what
+// begins after it has ended. A stall across either edge is told once, whole, and here.
 TEST_F(ObservedGapsTest, StallsOfTheTimeInWhichPollsAreNotTimed) {
   gaps.begin(kStart + 20 * kMs);
   off_cpu(10 * kMs, 12 * kMs);

@@ -134,7 +134,7 @@ class Poller {
   std::vector<uint64_t> posted_ticks_;  // of signaled sends, by number modulo the depth
   double ns_per_tick_;
   uint64_t think_ticks_;
-  uint64_t think_cycle_ticks_;  // 0: at all times
+  uint64_t think_cycle_ticks_;      // 0: at all times
   std::atomic<uint64_t> polls_{0};  // written by the polling thread alone
   uint64_t completions_ = 0;
   std::atomic<uint64_t> storm_completions_{0};  // written by the thread alone

@@ -4,14 +4,19 @@
 #include "tools/workload/loop_disturbance.h"
 #include "tools/workload/step_time.h"
 
+// A step must be long beside what a CPU's counter advances at once: 26 ticks on some.
+constexpr int kRoundsOfStep = 64;
+
 // A symbol of its own, so that a user stack names it.
 extern "C" __attribute__((noinline)) uint64_t application_compute_step(
     uint64_t until_ticks, pollgap::workload::StepTime& steps) {
   uint64_t value = until_ticks | 1;
   while (steps.step_start() < until_ticks) {
-    value ^= value << 13U;  // xorshift: something that cannot be left out
-    value ^= value >> 7U;
-    value ^= value << 17U;
+    for (int round = 0; round < kRoundsOfStep; ++round) {
+      value ^= value << 13U;  // xorshift: something that cannot be left out
+      value ^= value >> 7U;
+      value ^= value << 17U;
+    }
     steps.step();
   }
   return value;
