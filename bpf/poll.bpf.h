@@ -103,7 +103,10 @@ static __always_inline struct thread_state *new_target_thread(u32 tid, u64 now) 
   struct pg_thread_clock *clock;
   struct pg_cpu *cpu;
   u32 slot, number = bpf_get_smp_processor_id();
-  if (config.tids_given && !bpf_map_lookup_elem(&chosen, &tid)) return 0;
+  if (config.tids_given && !bpf_map_lookup_elem(&chosen, &tid)) {
+    __sync_fetch_and_add(&others_polls, 1);
+    return 0;
+  }
   if (bpf_map_update_elem(&threads, &tid, &no_thread, BPF_NOEXIST)) {
     __sync_fetch_and_add(&threads_refused, 1);
     return 0;

@@ -222,6 +222,10 @@ void KernelPrograms::set_cq_layout(uint32_t site, const CqLayout& layout) {
   bpf_map_update_elem(bpf_map__fd(object_->maps.cq_layouts), &site, &value, BPF_ANY);
 }
 
+uint64_t KernelPrograms::others_polls() const {
+  return const_cast<const volatile __u64&>(object_->bss->others_polls);
+}
+
 uint32_t KernelPrograms::contexts_opened() const {
   return const_cast<const volatile __u32&>(object_->bss->contexts_opened);
 }

@@ -294,9 +294,9 @@ Json Observation::coverage() const {
 std::vector<std::string> Observation::notes() const {
   std::vector<std::string> notes;
   notes.push_back(
-      "timing observe: of user code, only what kept a completion waiting is seen; that a poll "
-      "itself "
-      "lasted long is not told from what the thread did between polls");
+      "while the CQs were looked at, of user code only what kept a completion waiting was seen; "
+      "that "
+      "a poll itself lasted long is not told from what the thread did between polls");
   notes.push_back("polls were probed in " + std::to_string(burst_.count()) + " bursts, for " +
                   milliseconds(burst_.probed_ns()) + " in all, to see which thread polls which CQ");
   const LookFacts facts = observer_.facts();

@@ -3,13 +3,15 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 namespace pollgap {
 
 uint64_t PollCounter::most_on_a_core() {
   const auto& clocks = programs_.clocks();
   std::map<uint32_t, uint64_t> by_core;
-  uint64_t most = 0;
+  const uint64_t others = programs_.others_polls();
+  uint64_t most = others - std::exchange(others_counted_, others);
   for (size_t slot = 0; slot < clocks.size() && clocks[slot].tid != 0; ++slot) {
     const uint64_t polls = clocks[slot].polls;
     if (slot == counted_.size()) counted_.push_back(0);

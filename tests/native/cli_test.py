@@ -77,6 +77,8 @@ class CommandLine(unittest.TestCase):
                 (["attach", "--pid", "1", "--format", "xml"], "xml"),
                 (["attach", "--pid", "1", "--timing", "guess"], "guess"),
                 (["attach", "--pid", "1", "--observe-rate", "5"], "5"),
+                (["attach", "--pid", "1", "--overhead-budget", "0.01"], "'0.01'"),
+                (["attach", "--pid", "1", "--overhead-budget", "101%"], "'101%'"),
                 (["attach", "--pid", "1", "--frob"], "--frob"), (["sites"], "--pid"),
                 (["report"], "FILE"), (["replay"], "FILE"), (["report", "x", "--gap", "one"], "one"),
                 (["doctor", "--pid", "-4"], "-4")]:
