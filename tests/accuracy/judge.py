@@ -176,8 +176,8 @@ def judge_injected(injected, gaps, pid=None, together=(), blind=()):
     meeting = [other for other in together if other is not injected and other.tid == injected.tid
                and intervals.overlaps(other.possibly or other.span,
                                       (window[0] - MARGIN_NS, window[1] + MARGIN_NS))]
-    # Either edge of a gap may lie elsewhere by as much as it says itself.
-    allowed += 2 * max((gap.get("edge_uncertainty_ns", 0) for gap in touching), default=0)
+    # Either edge of a gap may lie elsewhere by as much as it says itself, within bounds.
+    allowed += min(MARGIN_NS, 2 * max((gap.get("edge_uncertainty_ns", 0) for gap in touching), default=0))
 
     def judged(verdict, error, why=""):
         finding = None
