@@ -10,6 +10,7 @@ constexpr double kMinuteNs = 60e9;
 // A small budget never fills a purse for the worst that may come: then a nearly full one will do.
 constexpr double kNearlyFull = 0.8;
 // Looking twice as often is tried below a third of the budget, when it has been so for a while.
+constexpr double kNearlySpent = 0.8;  // the agent has other work, too, at times
 constexpr double kFarBelow = 1.0 / 3;
 constexpr uint64_t kFrugalNs = 30'000'000'000;
 
@@ -51,7 +52,7 @@ bool Governor::may_time(double share) const {
 uint32_t Governor::look_rate(uint64_t length_ns, uint64_t cpu_ns, uint32_t hz, uint32_t wanted,
                              uint32_t least) {
   const double used = static_cast<double>(cpu_ns) / static_cast<double>(length_ns);
-  if (used > housekeeping_budget_) {
+  if (used > kNearlySpent * housekeeping_budget_) {
     frugal_ns_ = 0;
     return std::max(hz / 2, std::min(least, hz));
   }

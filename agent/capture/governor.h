@@ -8,7 +8,7 @@
 // for them, and the purse could bear their rate going up right then.
 //
 // Of the housekeeping core. While the CQs are looked at, the agent looks half as often when its CPU
-// time is above budget, and as often as before when it has been far below for long.
+// time is near its budget, and as often as before when it has been far below for long.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ constexpr uint64_t kLeavingNs = 250 * kMs;
 constexpr uint64_t kBurstNs = 150 * kMs;
 // From one burst that asks for the rate of polls to the next; each that changes nothing doubles it.
 constexpr uint64_t kBurstPauseNs = 10 * kSecondNs;
-constexpr uint64_t kLongestBurstPauseNs = kMinuteNs;
+constexpr uint64_t kLongestBurstPauseNs = 30 * kSecondNs;
 constexpr uint64_t kGovernLooksNs = kSecondNs;
 constexpr uint32_t kLeastHz = 500;
 // Who polled a CQ within the last second polls it.
@@ -269,11 +269,12 @@ void PollTiming::decide() {
 
 // The share of a polled core that probes of all polls take, or would take.
 void PollTiming::announce(double share) {
-  announcements_.push_back(
-      observing() ? "timing observe from now on: probes of all polls would take " + percent(share) +
-                        " of a polled core, and the budget is " + percent(options_.overhead_budget)
-                  : "timing uprobe from now on: probes of all polls take " + percent(share) +
-                        " of a polled core");
+  announcements_.push_back(observing()
+                               ? "timing observe from now on: probes of all polls would take " +
+                                     percent(share) + " of a polled core; up to " +
+                                     percent(options_.overhead_budget / 2) + " would do"
+                               : "timing uprobe from now on: probes of all polls take " +
+                                     percent(share) + " of a polled core");
 }
 
 // The agent looks less often where that is what takes too much of its own core.

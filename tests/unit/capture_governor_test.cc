@@ -103,7 +103,7 @@ TEST(GovernorTest, NoMinuteCostsMoreThanTheBudget) {
 TEST(GovernorTest, TheAgentLooksLessOftenWhenItsCoreIsDear) {
   Governor one = governor();
   EXPECT_EQ(one.look_rate(2 * kSecond, 160 * kMs, 5000, 5000, 500), 2500u);
-  EXPECT_EQ(one.look_rate(2 * kSecond, 90 * kMs, 2500, 5000, 500), 2500u);
+  EXPECT_EQ(one.look_rate(2 * kSecond, 70 * kMs, 2500, 5000, 500), 2500u);
   EXPECT_EQ(one.look_rate(2 * kSecond, 160 * kMs, 600, 5000, 500), 500u);
   EXPECT_EQ(one.look_rate(2 * kSecond, 160 * kMs, 500, 5000, 500), 500u);
   EXPECT_EQ(one.look_rate(2 * kSecond, 160 * kMs, 100, 100, 500), 100u) << "never more than wanted";
