@@ -26,7 +26,7 @@ import programs_test  # noqa: E402  (as the next one: found through the line abo
 import session  # noqa: E402
 
 KILL_ROUNDS = int(os.environ.get("POLLGAP_KILL_ROUNDS", "6"))
-ATTACHED = r"(?i)\battached\b"
+ATTACHED = r"attached to \d+ \("  # not "exited while pollgap attached to it"
 MESSAGES = 100_000  # of a ping-pong: some seconds
 SOFT_HCA = os.path.join(HERE, "../../tools/soft-hca/run")
 build = os.path.join(os.path.dirname(os.path.dirname(HERE)), "build")
