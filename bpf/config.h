@@ -67,8 +67,8 @@ struct pg_thread_clock {
   __u64 last_poll_ns; /* entry or return of its latest poll; by the agent where it observes */
   __u64 polls;        /* that were probed */
   __u64 closest_ns;   /* the least time between two of one CQ in a burst of probes; 0: none */
-  __u64 reserved[2];  /* a cache line of its own */
-};
+  __u64 reserved[3];
+} __attribute__((aligned(64))); /* a cache line of its own */
 
 /* A CPU as its own programs see it; the silence sampler looks before it asks. */
 struct pg_ipi_sender {

@@ -94,8 +94,9 @@ enum pg_cq_readable {
  */
 struct quick_polls {
   __u64 thread; /* as bpf_get_current_pid_tgid() gives it; 0: none */
-  __u64 cq, cookie;
-  __u64 index_address;         /* of the consumer index, in the target */
+  __u64 cq;
+  __u64 ip, sp;        /* registers at the probe: they tell the poll function, and the thread */
+  __u64 index_address; /* of the consumer index, in the target */
   __u64 last_ns, steal_ns, wc; /* of the latest */
   __u64 before_ns;             /* when the one before it was */
   __u64 began_ns;              /* when the first of them was */

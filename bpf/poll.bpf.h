@@ -573,14 +573,16 @@ __noinline int end_quick_polls(void) {
  * Counts a poll of which there is nothing to say: the same thread and CQ as the one before it on
  * this CPU, less than the threshold ago, and nothing consumed or done by the thread in between.
  */
-static __always_inline bool quick_poll(u64 cq, u64 wc, u64 cookie, u64 steal, u64 now) {
+static __always_inline bool quick_poll(struct pt_regs *regs, u64 cq, u64 wc, u64 steal) {
   struct quick_polls *here = quick_polls_here();
   struct pg_thread_clock *clock;
   u32 index, slot;
-  if (!here || here->thread != bpf_get_current_pid_tgid() || here->cq != cq ||
-      here->cookie != cookie || now - here->last_ns >= config.threshold_ns ||
-      here->last_ns < judged_from_ns)
+  u64 now;
+  if (!here || !here->thread || here->cq != cq || here->sp != PT_REGS_SP(regs) ||
+      here->ip != PT_REGS_IP(regs))
     return false;
+  now = bpf_ktime_get_ns();
+  if (now - here->last_ns >= config.threshold_ns || here->last_ns < judged_from_ns) return false;
   if (config.smi_counted && now - here->began_ns >= SMI_READ_NS) return false;
   slot = here->slot;
   if (bpf_probe_read_user(&index, sizeof(index), (void *)here->index_address) ||
@@ -601,12 +603,13 @@ static __always_inline bool quick_poll(u64 cq, u64 wc, u64 cookie, u64 steal, u6
 }
 
 static __always_inline void begin_quick_polls(const struct thread_state *thread,
-                                              const struct poll_state *state, u64 cq, u64 cookie,
-                                              const struct pg_cq_layout *layout) {
+                                              const struct poll_state *state, struct pt_regs *regs,
+                                              u64 cq, const struct pg_cq_layout *layout) {
   struct quick_polls *here = quick_polls_here();
   if (!here) return;
   here->cq = cq;
-  here->cookie = cookie;
+  here->ip = PT_REGS_IP(regs);
+  here->sp = PT_REGS_SP(regs);
   here->index_address = cq + layout->consumer_index;
   here->last_ns = state->exit_ns;
   here->began_ns = state->exit_ns;
@@ -655,7 +658,7 @@ static __always_inline void note_event(const struct thread_state *thread, struct
  * A poll begins of which there may be more to say. Not inlined: before 6.13 the stacks of all
  * functions in a chain of calls share 512 bytes.
  */
-static __noinline void judge_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 steal) {
+static __noinline void judge_enter(struct pt_regs *ctx, u64 cq, u64 wc, u64 cookie, u64 steal) {
   u64 now = bpf_ktime_get_ns();
   struct thread_state *thread = now < judged_from_ns ? 0 : polling_thread(now);
   const struct pg_cq_layout *layout = 0;
@@ -722,7 +725,7 @@ static __noinline void judge_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 st
   if (!(cookie & PG_COOKIE_HAS_RETURN)) {
     note_exit(thread, state, now, steal);
     if (layout && state->readable == PG_CQ_READABLE)
-      begin_quick_polls(thread, state, cq, cookie, layout);
+      begin_quick_polls(thread, state, ctx, cq, layout);
     return;
   }
   state->exit_cpu = cpu;
@@ -732,11 +735,12 @@ static __noinline void judge_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 st
 }
 
 /* A poll begins. `steal`: the steal clock, or 0 where it cannot be read. */
-static __always_inline void poll_enter(void *ctx, u64 cq, u64 wc, u64 cookie, u64 steal) {
-  bool has_return = cookie & PG_COOKIE_HAS_RETURN;
-  if (!has_return && quick_poll(cq, wc, cookie, steal, bpf_ktime_get_ns())) return;
+static __always_inline void poll_enter(struct pt_regs *ctx, u64 cq, u64 wc, u64 steal) {
+  u64 cookie;
+  if (quick_poll(ctx, cq, wc, steal)) return;
   end_quick_polls();
-  if (!has_return) take_completions((u32)bpf_get_current_pid_tgid(), cq);
+  cookie = bpf_get_attach_cookie(ctx);
+  if (!(cookie & PG_COOKIE_HAS_RETURN)) take_completions((u32)bpf_get_current_pid_tgid(), cq);
   judge_enter(ctx, cq, wc, cookie, steal);
 }
 
@@ -834,13 +838,13 @@ static __always_inline u64 steal_clock(void) {
 
 SEC("uprobe")
 int BPF_KPROBE(on_poll_enter, u64 cq, u64 count, u64 wc) {
-  poll_enter(ctx, cq, wc, bpf_get_attach_cookie(ctx), 0);
+  poll_enter(ctx, cq, wc, 0);
   return 0;
 }
 
 SEC("uprobe")
 int BPF_KPROBE(on_poll_enter_steal, u64 cq, u64 count, u64 wc) {
-  poll_enter(ctx, cq, wc, bpf_get_attach_cookie(ctx), steal_clock());
+  poll_enter(ctx, cq, wc, steal_clock());
   return 0;
 }
 
