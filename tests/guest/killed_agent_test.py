@@ -10,6 +10,7 @@ status 0 and its count of iterations.
 """
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -18,6 +19,7 @@ import pair as pairs
 
 PROGRAM = "ib_send_lat"
 ATTACHED_S = 3.0
+AUTO = ("--timing", "auto")  # both ways of timing are loaded, and there is a burst of probes
 LIBRARIES = ("librxe", "libibverbs.so")
 
 
@@ -44,7 +46,7 @@ def is_soon(condition):
 
 def time_of_attaching(arguments, pid, path):
     start = time.monotonic()
-    with pairs.Agent(arguments.build, pid, path) as agent:
+    with pairs.Agent(arguments.build, pid, path, *AUTO) as agent:
         attached = time.monotonic() - start
         agent.report()
     return attached
@@ -53,13 +55,13 @@ def time_of_attaching(arguments, pid, path):
 def kill_one(arguments, pair, path, attaching_s, moment):
     """Kills an agent `moment` after its start. The program, which is stopped, runs from shortly before
     the agent attaches. Whether the agent was attached; None where the program came to its end first."""
-    with pairs.start_agent(arguments.build, pair.client.pid, path) as agent:
+    with pairs.start_agent(arguments.build, pair.client.pid, path, *AUTO) as agent:
         runs_from = 0.7 * attaching_s
         time.sleep(min(runs_from, moment))
         pair.signal(signal.SIGCONT)
         time.sleep(max(0, moment - runs_from))
         early = not agent.running()
-        attached = "attached" in agent.text().lower()
+        attached = re.search(r"attached to \d", agent.text()) is not None
         agent.signal(signal.SIGKILL)
         agent.wait(pairs.STUCK_S)
         if not pair.client.running():

@@ -206,7 +206,7 @@ class Robustness(unittest.TestCase):
             self.assertNotIn("invalid data", end.text())
 
     def rounds_at_work(self, end_agent):
-        """Ends agents of targets that work, with both timings in turn: the work is done as if nothing
+        """Ends agents of targets that work, with each timing in turn: the work is done as if nothing
         had been, and nothing is left."""
         before = tracefs_probes()
         ends, targets, well = self.pingpong(), 1, 0
@@ -215,7 +215,7 @@ class Robustness(unittest.TestCase):
                 self.assert_work_done(ends)
                 ends, targets = self.pingpong(), targets + 1
             target = ends[-1]
-            agent = self.agent(target.pid, "--timing", ("uprobe", "observe")[number % 2])
+            agent = self.agent(target.pid, "--timing", ("uprobe", "observe", "auto")[number % 3])
             with self.subTest(round=number):
                 objects = end_agent(agent, target)
                 self.assertEqual(gone_within(objects, 10), set(), "BPF objects left")
