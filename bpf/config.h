@@ -65,7 +65,7 @@ struct pg_thread_clock {
   __u32 activity; /* enum pg_activity */
   __u32 exited;
   __u64 last_poll_ns; /* entry or return of its latest poll; by the agent where it observes */
-  __u64 polls;        /* that were probed */
+  __u64 probed;       /* its polls, and entries to and returns from posts, that were */
   __u64 closest_ns;   /* the least time between two of one CQ in a burst of probes; 0: none */
   __u64 reserved[3];
 } __attribute__((aligned(64))); /* a cache line of its own */

@@ -104,7 +104,7 @@ static __always_inline struct thread_state *new_target_thread(u32 tid, u64 now) 
   struct pg_cpu *cpu;
   u32 slot, number = bpf_get_smp_processor_id();
   if (config.tids_given && !bpf_map_lookup_elem(&chosen, &tid)) {
-    __sync_fetch_and_add(&others_polls, 1);
+    __sync_fetch_and_add(&others_probed, 1);
     return 0;
   }
   if (bpf_map_update_elem(&threads, &tid, &no_thread, BPF_NOEXIST)) {
@@ -316,7 +316,7 @@ static __always_inline void note_exit(struct thread_state *thread, struct poll_s
   thread->last_exit_cpu = state->exit_cpu;
   if (!clock) return;
   clock->last_poll_ns = now;
-  clock->polls++;
+  clock->probed++;
 }
 
 /*
@@ -593,7 +593,7 @@ static __always_inline bool quick_poll(struct pt_regs *regs, u64 cq, u64 wc, u64
   /* Preempted since the first check, another thread may have come here in between. */
   if (*(volatile u64 *)&here->last_ns > now) return true;
   clock->last_poll_ns = now;
-  clock->polls++;
+  clock->probed++;
   here->before_ns = here->last_ns;
   here->last_ns = now;
   here->steal_ns = steal;
@@ -873,7 +873,7 @@ int BPF_KPROBE(on_poll_seen, u64 cq) {
   state->site = (u32)bpf_get_attach_cookie(ctx);
   clock = clock_of(thread);
   if (clock) {
-    clock->polls++;
+    clock->probed++;
     if (state->last_ns && (!clock->closest_ns || now - state->last_ns < clock->closest_ns))
       clock->closest_ns = now - state->last_ns;
   }
@@ -938,6 +938,17 @@ static __always_inline void count_posted(u64 qp, u64 wr, s32 sign) {
     cq->since_ns = bpf_ktime_get_ns();
 }
 
+/* What the agent holds against its budget. */
+static __always_inline void count_probed(u32 hits) {
+  struct thread_state *thread = current_target_thread();
+  struct pg_thread_clock *clock = thread ? clock_of(thread) : 0;
+  if (clock) {
+    clock->probed += hits;
+  } else {
+    __sync_fetch_and_add(&others_probed, hits);
+  }
+}
+
 /* What each thread is posting: a post that fails has posted only those before *bad_wr. */
 struct post_call {
   u64 qp, bad_wr;
@@ -959,6 +970,7 @@ int BPF_KPROBE(on_post_enter, u64 qp, u64 wr, u64 bad_wr) {
   if (id >> 32 != config.target_pid) return 0;
   end_quick_polls();
   count_posted(qp, wr, 1);
+  count_probed(1);
   if (bpf_get_attach_cookie(ctx) & PG_COOKIE_HAS_RETURN) {
     struct post_call call = {.qp = qp, .bad_wr = bad_wr};
     bpf_map_update_elem(&posts, &tid, &call, BPF_ANY);
@@ -971,6 +983,7 @@ int BPF_KRETPROBE(on_post_return, int result) {
   u32 tid = (u32)bpf_get_current_pid_tgid();
   struct post_call *call;
   u64 bad = 0;
+  count_probed(1);
   if (result == 0) return 0;
   call = bpf_map_lookup_elem(&posts, &tid);
   if (!call) return 0;

@@ -67,7 +67,7 @@ __u64 judged_from_ns = 0;
  */
 __u32 observing = 0;
 
-__u64 others_polls = 0; /* probed polls of threads that are not target threads */
+__u64 others_probed = 0; /* pg_thread_clock.probed of threads that have none */
 __u32 threads_seen = 0;
 __u32 threads_refused = 0; /* more than PG_MAX_THREADS polling threads */
 

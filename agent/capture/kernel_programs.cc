@@ -222,8 +222,8 @@ void KernelPrograms::set_cq_layout(uint32_t site, const CqLayout& layout) {
   bpf_map_update_elem(bpf_map__fd(object_->maps.cq_layouts), &site, &value, BPF_ANY);
 }
 
-uint64_t KernelPrograms::others_polls() const {
-  return const_cast<const volatile __u64&>(object_->bss->others_polls);
+uint64_t KernelPrograms::others_probed() const {
+  return const_cast<const volatile __u64&>(object_->bss->others_probed);
 }
 
 uint32_t KernelPrograms::contexts_opened() const {

@@ -83,7 +83,7 @@ class KernelPrograms {
   uint64_t trace_dropped() const;
   uint32_t threads_refused() const;
   uint32_t contexts_opened() const;
-  uint64_t others_polls() const;  // probed ones of threads that are not followed
+  uint64_t others_probed() const;  // entries and returns, of threads that are not followed
   // Until then no completion has waited for the thread whose clock that is: by the agent, where it
   // observes. Any thread may call it.
   void tell_served(size_t slot, uint64_t until_ns) const;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "agent/capture/kernel_programs.h"
-#include "agent/capture/poll_counter.h"
+#include "agent/capture/probe_counter.h"
 #include "agent/capture/site_probes.h"
 #include "probes/result.h"
 
@@ -46,7 +46,7 @@ class PollBurst {
  private:
   KernelPrograms& programs_;
   SiteProbes& probes_;
-  PollCounter counter_;
+  ProbeCounter counter_;
   std::vector<CqPoller> pollers_;
   uint64_t polls_ = 0;
   uint64_t length_ns_ = 0;

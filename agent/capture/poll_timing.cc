@@ -29,6 +29,8 @@ constexpr uint64_t kBurstNs = 150 * kMs;
 // From one burst that asks for the rate of polls to the next; each that changes nothing doubles it.
 constexpr uint64_t kBurstPauseNs = 10 * kSecondNs;
 constexpr uint64_t kLongestBurstPauseNs = 30 * kSecondNs;
+// A rate is told from no less.
+constexpr uint64_t kGovernNs = 50 * kMs;
 constexpr uint64_t kGovernLooksNs = kSecondNs;
 constexpr uint32_t kLeastHz = 500;
 // Who polled a CQ within the last second polls it.
@@ -232,6 +234,7 @@ uint64_t PollTiming::probe_ns() const {
 Status PollTiming::govern() {
   const uint64_t now = monotonic_ns();
   const uint64_t length_ns = now - accounted_ns_;
+  if (length_ns < kGovernNs) return std::nullopt;
   const uint64_t polls = counter_.most_on_a_core();
   const uint64_t agent_ns = agent_cpu_ns();
   governor_->spend(length_ns, polls);

@@ -17,7 +17,7 @@
 #include "agent/capture/governor.h"
 #include "agent/capture/observation.h"
 #include "agent/capture/poll_burst.h"
-#include "agent/capture/poll_counter.h"
+#include "agent/capture/probe_counter.h"
 #include "agent/capture/probe_price.h"
 #include "agent/capture/record_queue.h"
 #include "agent/capture/site_probes.h"
@@ -95,7 +95,7 @@ class PollTiming {
   const Process& process_;
   SiteProbes probes_;
   PollBurst burst_;
-  PollCounter counter_;
+  ProbeCounter counter_;
   std::vector<ContextInfo> contexts_;
   std::optional<Observation> observation_;
   std::optional<Governor> governor_;  // with timing auto

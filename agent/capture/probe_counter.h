@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many polls have been probed, from memory shared with the kernel's programs.
+// How often the target has run into probes of polls and posts, from memory shared with the kernel's
+// programs.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +10,10 @@
 
 namespace pollgap {
 
-class PollCounter {
+class ProbeCounter {
  public:
   // `programs` must outlive it.
-  explicit PollCounter(const KernelPrograms& programs) : programs_(programs) {}
+  explicit ProbeCounter(const KernelPrograms& programs) : programs_(programs) {}
 
   // Since the last call (or the session's begin), on the core that had most of them; threads count
   // for the core that they are on now, and those that are not followed as if they shared one.
