@@ -4,13 +4,14 @@
  * provider's own object at the next poll's entry, or when the thread posts, and the completions
  * from the ring, where they lie until the adapter has gone around it.
  *
- * mlx5: struct mlx5_cqe64 and enum mlx5_cqe_syndrome of <infiniband/mlx5dv.h>.
+ * mlx5: struct mlx5_cqe64 of <infiniband/mlx5dv.h>.
  */
 #ifndef POLLGAP_CQ_BPF_H
 #define POLLGAP_CQ_BPF_H
 
 #include <bpf/bpf_endian.h>
 
+#include "mlx5_syndrome.h"
 #include "state.h"
 
 #define IBV_CQ_CQE 28
@@ -68,40 +69,6 @@ struct cqe_tail {
 };
 
 enum cqe_opcode { CQE_REQ = 0, CQE_REQ_ERR = 13, CQE_RESP_ERR = 14, CQE_INVALID = 15 };
-
-/* enum ibv_wc_status of a syndrome (providers/mlx5/cq.c has the same table). */
-static __always_inline u32 status_of(u8 syndrome) {
-  switch (syndrome) {
-    case 0x01:
-      return 1; /* LOC_LEN_ERR */
-    case 0x02:
-      return 2; /* LOC_QP_OP_ERR */
-    case 0x04:
-      return 4; /* LOC_PROT_ERR */
-    case 0x05:
-      return 5; /* WR_FLUSH_ERR */
-    case 0x06:
-      return 6; /* MW_BIND_ERR */
-    case 0x10:
-      return 7; /* BAD_RESP_ERR */
-    case 0x11:
-      return 8; /* LOC_ACCESS_ERR */
-    case 0x12:
-      return 9; /* REM_INV_REQ_ERR */
-    case 0x13:
-      return 10; /* REM_ACCESS_ERR */
-    case 0x14:
-      return 11; /* REM_OP_ERR */
-    case 0x15:
-      return 12; /* RETRY_EXC_ERR */
-    case 0x16:
-      return 13; /* RNR_RETRY_EXC_ERR */
-    case 0x22:
-      return 16; /* REM_ABORT_ERR */
-    default:
-      return 21; /* GENERAL_ERR */
-  }
-}
 
 /* In poll.bpf.h. */
 __noinline int take_completions(u32 tid, u64 cq_address);

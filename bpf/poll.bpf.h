@@ -450,7 +450,7 @@ __noinline int look_at_cqe(u64 number, struct cqe_context *context) {
   wc.qp_num = bpf_ntohl(tail.qpn) & 0xffffff;
   wc.opcode = opcode == CQE_REQ || opcode == CQE_REQ_ERR ? 0 : IBV_WC_RECV;
   if (opcode == CQE_REQ_ERR || opcode == CQE_RESP_ERR) {
-    wc.status = status_of(tail.syndrome);
+    wc.status = mlx5_wc_status(tail.syndrome);
     wc.vendor_err = tail.vendor_error;
   }
   at = context->wc + number * IBV_WC_BYTES;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "bpf/mlx5_syndrome.h"
 #include "probes/cq_layout.h"
 
 namespace pollgap {
@@ -149,7 +150,8 @@ std::optional<SignaledSends> signaled_sends(MemoryReader& memory, const Mlx5Send
 // ---- looks ----
 
 // struct mlx5_cqe64 and its opcodes, <infiniband/mlx5dv.h>.
-constexpr size_t opcode_and_owner = 15;  // in the last 16 bytes of an entry
+// Places in the last 16 bytes of an entry; of an error's, what struct mlx5_err_cqe has there.
+constexpr size_t vendor_syndrome = 6, syndrome = 7, qp_number = 8, opcode_and_owner = 15;
 constexpr unsigned requester_error = 13, responder_error = 14, invalid = 15;
 
 template <typename T>
@@ -165,6 +167,13 @@ NextCqe next_cqe(uint8_t opcode_owner, uint32_t index, uint32_t entries) {
   const bool owner = (opcode_owner & 1) != 0;
   if (opcode == invalid || owner != ((index & entries) != 0)) return NextCqe::absent;
   return opcode == requester_error || opcode == responder_error ? NextCqe::error : NextCqe::ready;
+}
+
+CompletionError error_in(std::span<const std::byte> tail) {
+  return {.status = mlx5_wc_status(value_at<uint8_t>(tail, syndrome)),
+          .vendor_error = value_at<uint8_t>(tail, vendor_syndrome),
+          .qp_num = be32toh(value_at<uint32_t>(tail, qp_number)) & 0xffffff,
+          .wr_id = 0};
 }
 
 class Mlx5Looks : public CqLooks {
@@ -199,6 +208,7 @@ class Mlx5Looks : public CqLooks {
     reading_.consumer_index = index;
     if (seen_ && index == read_index_)
       reading_.next = next_cqe(static_cast<uint8_t>(tail_[opcode_and_owner]), index, ring_.entries);
+    if (reading_.next == NextCqe::error) reading_.error = error_in(tail_);
     read_index_ = index;
     seen_ = true;
     for (size_t i = 0; i < queues_.size(); ++i) {

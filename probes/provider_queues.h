@@ -28,12 +28,23 @@ enum class NextCqe {
   error,  // ready, and it tells of an error
 };
 
+// What a completion says of the error that it tells of.
+struct CompletionError {
+  uint32_t status = 0;  // enum ibv_wc_status
+  uint32_t vendor_error = 0;
+  uint32_t qp_num = 0;
+  uint64_t wr_id = 0;  // 0: not known
+
+  bool operator==(const CompletionError&) const = default;
+};
+
 struct CqReading {
   bool intact = false;  // false: the rest means nothing
   // Completions consumed, from any number on. Of a provider whose index wraps at the ring's end it
   // lacks whole rounds that looks have missed.
   uint32_t consumer_index = 0;
   NextCqe next = NextCqe::unknown;
+  CompletionError error{};  // with NextCqe::error
   // Since a look less than this apart no round can have been missed.
   uint64_t round_ns = UINT64_MAX;
   // Nothing has been consumed since the look before, however long ago that was.

@@ -312,6 +312,8 @@ class RxeLooks : public CqLooks {
     if (last_.changed()) ring_.add_round();
     reading_.consumer_index = ring_.completed();
     reading_.next = next(own[own.size() - 1]);
+    if (reading_.next == NextCqe::error)
+      reading_.error = {next_.status, next_.vendor_err, next_.qp_num, next_.wr_id};
     reading_.round_ns = ring_.entries() * least_ns_per_completion;
     reading_.unmoved = last_.same() && is_last_of_unmoved_sends(last_.entry());
   }

@@ -43,14 +43,15 @@ void CqWatch::begin(const Window& window, uint32_t consumer_index,
   absent_ns_ = window.after_ns;
   consumer_index_ = consumer_index;
   ready_.reset();
-  error_ = false;
+  error_.reset();
   sends_.resize(sends.size());
   for (size_t i = 0; i < sends.size(); ++i) restart(sends_[i], sends[i], window);
 }
 
 // A look at which nothing has been consumed since the last.
-void CqWatch::go_on(LookTime when, const Window& window, NextCqe next,
+void CqWatch::go_on(LookTime when, const Window& window, const CqReading& reading,
                     std::span<const SendIndices> sends) {
+  const NextCqe next = reading.next;
   if (next == NextCqe::absent && ready_) {  // an entry that went away: another CQ
     begin({when.begun_ns, when.ended_ns}, consumer_index_, sends);
     return;
@@ -58,7 +59,7 @@ void CqWatch::go_on(LookTime when, const Window& window, NextCqe next,
   if (next == NextCqe::absent) absent_ns_ = when.begun_ns;
   if (!ready_ && (next == NextCqe::ready || next == NextCqe::error)) {
     ready_ = Window{absent_ns_, when.ended_ns};
-    error_ = next == NextCqe::error;
+    if (next == NextCqe::error) error_ = reading.error;
   }
   if (ready_) return;  // what is outstanding from then on is not waited for
   for (size_t i = 0; i < sends.size(); ++i) follow(sends_[i], sends[i], window);
@@ -83,7 +84,7 @@ std::optional<Silence> CqWatch::look(LookTime when, const CqReading& reading,
       ended = silence(since_last, {absent_ns_, when.ended_ns});
       begin(since_last, consumer_index, sends);
     }
-    go_on(when, since_last, reading.next, sends);
+    go_on(when, since_last, reading, sends);
     if (ready_)
       for (size_t i = 0; i < sends.size(); ++i) sends_[i].latest.head = sends[i].head;
   }

@@ -65,7 +65,8 @@ class CqWatch {
   static void restart(Sends& queue, const SendIndices& indices, const Window& since);
   static void follow(Sends& queue, const SendIndices& indices, const Window& window);
   void begin(const Window& window, uint32_t consumer_index, std::span<const SendIndices> sends);
-  void go_on(LookTime when, const Window& window, NextCqe next, std::span<const SendIndices> sends);
+  void go_on(LookTime when, const Window& window, const CqReading& reading,
+             std::span<const SendIndices> sends);
   std::optional<Silence> silence(const Window& end, const Window& came);
 
   uint64_t cq_;
@@ -76,7 +77,7 @@ class CqWatch {
   Window begin_{};
   uint64_t absent_ns_ = 0;  // since then, or later, there was no entry ready
   std::optional<Window> ready_;
-  bool error_ = false;
+  std::optional<CompletionError> error_;
   std::vector<Sends> sends_;
   bool exact_ = true;
   uint64_t consumed_ = 0;

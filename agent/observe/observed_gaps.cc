@@ -17,6 +17,7 @@ constexpr size_t kMostStretches = 1 << 14;
 constexpr size_t kMostCpus = 1 << 10;
 // What lies so far back no silence or stall that is still to be told can need.
 constexpr uint64_t kHorizonNs = 10'000'000'000;
+constexpr uint32_t kFlushed = 5;  // IBV_WC_WR_FLUSH_ERR
 
 template <typename T>
 bool read_as(std::span<const std::byte> record, T& out) {
@@ -47,6 +48,27 @@ void drop_before(std::vector<Piece>& pieces, uint64_t ns, size_t most) {
   pieces.erase(pieces.begin(), first);
   if (pieces.size() > most)
     pieces.erase(pieces.begin(), pieces.end() - static_cast<std::ptrdiff_t>(most));
+}
+
+// The error completion that ended a gap: consumed then, one of it is known.
+ev_wc_error error_record(const ev_gap& gap, const CompletionError& error) {
+  ev_wc_error record{};
+  const uint64_t at_ns = gap.header.end_ns;
+  record.header = {EV_WC_ERROR, sizeof(record), gap.header.cpu, at_ns, at_ns};
+  record.tid = gap.tid;
+  record.completions = record.errors = record.looked_at = 1;
+  record.cq = gap.cq;
+  record.wr_id = error.wr_id;
+  record.qp_num = error.qp_num;
+  record.status = error.status;
+  record.vendor_err = error.vendor_error;
+  record.flushes = error.status == kFlushed ? 1 : 0;
+  return record;
+}
+
+template <typename Record, typename Sink>
+void tell_record(const Record& record, const Sink& sink) {
+  sink(std::as_bytes(std::span<const Record, 1>(&record, 1)));
 }
 
 uint32_t saturated(uint64_t value) {
@@ -262,10 +284,13 @@ void ObservedGaps::tell(const std::function<uint64_t(uint32_t tid)>& served_unti
     if (served_ns > kSettledNs) find_stalls(tid, thread, served_ns - kSettledNs);
     forget(thread, served_ns);
   }
-  std::stable_sort(found_.begin(), found_.end(), [](const ev_gap& left, const ev_gap& right) {
-    return left.header.end_ns < right.header.end_ns;
+  std::stable_sort(found_.begin(), found_.end(), [](const Found& left, const Found& right) {
+    return left.gap.header.end_ns < right.gap.header.end_ns;
   });
-  for (const ev_gap& gap : found_) sink(std::as_bytes(std::span<const ev_gap, 1>(&gap, 1)));
+  for (const Found& one : found_) {
+    if (one.error) tell_record(error_record(one.gap, *one.error), sink);
+    tell_record(one.gap, sink);
+  }
   found_.clear();
 }
 
@@ -284,6 +309,7 @@ uint32_t ObservedGaps::cpu_at(const Thread& thread, uint64_t ns) {
 
 void ObservedGaps::found(uint32_t tid, ev_gap_kind kind, const Bounds& bounds, const Pending* of) {
   const Thread& thread = threads_.at(tid);
+  std::optional<CompletionError> error;
   ev_gap record{};
   record.header = {EV_GAP, sizeof(record), cpu_at(thread, bounds.end.at_ns), bounds.start.at_ns,
                    bounds.end.at_ns};
@@ -302,9 +328,10 @@ void ObservedGaps::found(uint32_t tid, ev_gap_kind kind, const Bounds& bounds, c
     record.site = of->site;
     if (silence.open) record.flags |= EV_GAP_OPEN;
     record.outstanding = silence.signaled;
-    record.error_completions = kind == EV_GAP_UNPOLLED_COMPLETION && silence.error ? 1 : 0;
+    if (kind == EV_GAP_UNPOLLED_COMPLETION) error = silence.error;
+    record.error_completions = error ? 1 : 0;
   }
-  found_.push_back(record);
+  found_.push_back({record, error});
 }
 
 }  // namespace pollgap

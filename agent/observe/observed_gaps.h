@@ -33,7 +33,8 @@ struct ObservedGapOptions {
 
 class ObservedGaps {
  public:
-  using Sink = std::function<void(std::span<const std::byte>)>;  // takes EV_GAP records
+  // Takes EV_GAP records, and before one that ended with an error completion an EV_WC_ERROR.
+  using Sink = std::function<void(std::span<const std::byte>)>;
 
   explicit ObservedGaps(const ObservedGapOptions& options) : options_(options) {}
 
@@ -112,7 +113,11 @@ class ObservedGaps {
   uint64_t from_ns_ = 0;
   uint64_t until_ns_ = UINT64_MAX;
   std::map<uint32_t, Thread> threads_;
-  std::vector<ev_gap> found_;  // to be told
+  struct Found {
+    ev_gap gap{};
+    std::optional<CompletionError> error = std::nullopt;
+  };
+  std::vector<Found> found_;  // to be told
 };
 
 }  // namespace pollgap

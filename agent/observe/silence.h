@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "probes/provider_queues.h"
+
 namespace pollgap {
 
 // When something happened: after the one look at which it had not, until the one at which it had.
@@ -28,8 +30,9 @@ struct Silence {
   // known, or none was.
   std::optional<Window> outstanding;
   uint32_t signaled = 0;  // of them, when they were counted
-  bool error = false;     // the completion that ended it tells of an error
-  bool open = false;      // it goes on
+  // Of which the completion that ended it tells.
+  std::optional<CompletionError> error = std::nullopt;
+  bool open = false;  // it goes on
 };
 
 }  // namespace pollgap

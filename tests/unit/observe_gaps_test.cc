@@ -43,7 +43,14 @@ class ObservedGapsTest : public testing::Test {
   std::vector<ev_gap> tell(uint64_t served = 1000 * kMs) {
     std::vector<ev_gap> told;
     gaps.tell([served](uint32_t) { return kStart + served; },
-              [&told](std::span<const std::byte> record) {
+              [this, &told](std::span<const std::byte> record) {
+                ev_wc_error error;
+                if (record.size() == sizeof(error)) {
+                  std::memcpy(&error, record.data(), sizeof(error));
+                  ASSERT_EQ(error.header.kind, EV_WC_ERROR);
+                  errors.push_back(error);
+                  return;
+                }
                 ev_gap gap;
                 ASSERT_EQ(record.size(), sizeof(gap));
                 std::memcpy(&gap, record.data(), sizeof(gap));
@@ -54,6 +61,7 @@ class ObservedGapsTest : public testing::Test {
   static uint64_t start(const ev_gap& gap) { return gap.header.start_ns - kStart; }
   static uint64_t end(const ev_gap& gap) { return gap.header.end_ns - kStart; }
 
+  std::vector<ev_wc_error> errors;  // told
   ObservedGaps gaps{{.pid = 500,
                      .threshold_ns = kThreshold,
                      .period_ns = kPeriod,
@@ -201,7 +209,7 @@ TEST_F(ObservedGapsTest, BothKindsOfOneSilence) {
            .ready = Window{15 * kMs, 15 * kMs + kPeriod},
            .outstanding = Window{10 * kMs, 10 * kMs + kPeriod},
            .signaled = 2,
-           .error = true});
+           .error = CompletionError{.status = 12, .vendor_error = 129, .qp_num = 77, .wr_id = 0}});
   const auto told = tell();
   ASSERT_EQ(told.size(), 2u);
   EXPECT_EQ(told[0].gap_kind, EV_GAP_LATE_COMPLETION);
@@ -209,6 +217,15 @@ TEST_F(ObservedGapsTest, BothKindsOfOneSilence) {
   EXPECT_EQ(told[1].gap_kind, EV_GAP_UNPOLLED_COMPLETION);
   EXPECT_EQ(told[1].error_completions, 1u);
   EXPECT_EQ(end(told[0]), start(told[1]));
+  ASSERT_EQ(errors.size(), 1u);
+  EXPECT_EQ(errors[0].header.end_ns, told[1].header.end_ns);
+  EXPECT_EQ(errors[0].cq, 0x77u);
+  EXPECT_EQ(errors[0].tid, kTid);
+  EXPECT_EQ(errors[0].status, 12u);
+  EXPECT_EQ(errors[0].vendor_err, 129u);
+  EXPECT_EQ(errors[0].qp_num, 77u);
+  EXPECT_EQ(errors[0].errors, 1u);
+  EXPECT_EQ(errors[0].flushes, 0u);
 }
 
 TEST_F(ObservedGapsTest, TheCpuIsThatOfTheTime) {

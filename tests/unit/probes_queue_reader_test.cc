@@ -70,7 +70,13 @@ TEST_P(Mlx5QueueReader, WhoOwnsTheNextEntry) {
   EXPECT_EQ(ready.consumer_index, consumed);
   EXPECT_EQ(ready.next, NextCqe::ready);
   mlx5.put_entry(consumed, 13);
-  EXPECT_EQ(look().next, NextCqe::error);
+  mlx5.put_error(consumed, {.syndrome = 0x15, .vendor = 0x81, .qp_num = 0xabcdef});
+  const CqReading error = look();
+  EXPECT_EQ(error.next, NextCqe::error);
+  EXPECT_EQ(
+      error.error,
+      (CompletionError{
+          .status = IBV_WC_RETRY_EXC_ERR, .vendor_error = 0x81, .qp_num = 0xabcdef, .wr_id = 0}));
   mlx5.put_consumed(consumed + 300);  // past 2^32, into another round
   EXPECT_EQ(look().next, NextCqe::unknown);
   mlx5.put_entry(consumed + 300, 2);
@@ -297,7 +303,10 @@ TEST_F(RxeQueueReader, TheNextEntry) {
   rxe.add_entry({.status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV, .qp_num = 77});
   rxe.consume();
   EXPECT_EQ(look().next, NextCqe::unknown) << "another entry was read";
-  EXPECT_EQ(look().next, NextCqe::error);
+  const CqReading error = look();
+  EXPECT_EQ(error.next, NextCqe::error);
+  EXPECT_EQ(error.error.status, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(error.error.qp_num, 77u);
   rxe.consume();
   EXPECT_EQ(look().next, NextCqe::absent);
 }

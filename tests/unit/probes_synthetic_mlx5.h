@@ -51,6 +51,18 @@ struct SyntheticMlx5 {
     memory.put(at, static_cast<uint8_t>(opcode << 4 | ((index & cq_entries) != 0 ? 1 : 0)));
   }
 
+  // What an entry with an error opcode tells of it.
+  struct EntryError {
+    uint8_t syndrome, vendor;
+    uint32_t qp_num;
+  };
+  void put_error(uint32_t index, const EntryError& error) {
+    const uint64_t at = ring + uint64_t{index % cq_entries} * entry_bytes + entry_bytes - 16;
+    memory.put(at + 6, error.vendor);
+    memory.put(at + 7, error.syndrome);
+    memory.put(at + 8, htobe32(error.qp_num | 0x0a000000));  // with the request's opcode
+  }
+
   void put_indices(uint32_t head, uint32_t tail) {
     memory.put(qp + send_layout.send_queue + 36, head);
     memory.put(qp + send_layout.send_queue + 40, tail);
