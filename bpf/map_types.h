@@ -102,7 +102,9 @@ struct quick_polls {
   __u64 began_ns;              /* when the first of them was */
   __u64 polls;
   __u32 consumer_index;
-  __u32 slot; /* the thread's in thread_clocks */
+  __u32 slot;     /* the thread's in thread_clocks */
+  __u32 may_skip; /* 1: no wr_id is needed, so not every poll must be looked at */
+  __u32 skipped;  /* 1: at the latest it was not, and what the one before returned is not known */
 };
 
 struct cq_state {
@@ -113,6 +115,8 @@ struct cq_state {
   __u64 counted_from_ns; /* judged_from_ns when counting began */
   __u32 settled;         /* the consumer index up to which completions are accounted for */
   __u32 settles;         /* 1: `settled` is set */
+  __s32 beginning;       /* QPs of which the first send counted has not completed */
+  __u32 reserved;
 };
 
 #endif /* POLLGAP_MAP_TYPES_H */

@@ -143,6 +143,7 @@ static __always_inline struct thread_state *polling_thread(u64 now) {
 static __always_inline void forget_outstanding(struct cq_state *cq) {
   cq->forgotten++;
   cq->outstanding = 0;
+  cq->beginning = 0;
 }
 
 /* After a time in which polls were not judged, and sends not counted. */
@@ -352,9 +353,16 @@ __noinline int settle(u64 cq_address, const struct wc_head *wc) {
   all = wc->status != 0;
   qp = bpf_map_lookup_elem(&qps, &qp_num);
   if (!qp || qp->forgotten != cq->forgotten) return 0;
-  if (qp->count == QP_FIRST_IN_FLIGHT && !all &&
-      (wc->wr_id_unknown || wc->wr_id != qp->first_wr_id))
-    return 0;
+  if (qp->count == QP_FIRST_IN_FLIGHT) {
+    if (!all && !wc->wr_id_unknown && wc->wr_id != qp->first_wr_id) return 0;
+    __sync_fetch_and_add(&cq->beginning, -1);
+    if (!all && wc->wr_id_unknown) { /* this may be the first: let the next post be it */
+      __sync_fetch_and_add(&cq->outstanding, -qp->outstanding);
+      qp->outstanding = 0;
+      qp->count = QP_NOT_COUNTED;
+      return 0;
+    }
+  }
   qp->count = QP_COUNTED;
   if (qp->outstanding <= 0) return 0;
   count = all ? qp->outstanding : 1;
@@ -561,7 +569,7 @@ __noinline int end_quick_polls(void) {
   state->last_ns = here->last_ns;
   state->exit_cpu = bpf_get_smp_processor_id();
   state->exit_steal_ns = here->steal_ns;
-  state->wc = here->wc;
+  state->wc = here->skipped ? 0 : here->wc;
   thread->last_poll_exit_ns = here->last_ns;
   thread->last_exit_steal_ns = here->steal_ns;
   thread->last_exit_cpu = state->exit_cpu;
@@ -572,11 +580,17 @@ __noinline int end_quick_polls(void) {
 /*
  * Counts a poll of which there is nothing to say: the same thread and CQ as the one before it on
  * this CPU, less than the threshold ago, and nothing consumed or done by the thread in between.
+ *
+ * To look at the consumer index is the dearest part of it. So that is done at every other poll;
+ * where something has been consumed, it then is of either of two polls, and what the program has in
+ * its array of work completions may be of the other: the wr_ids are not known. They are needed only
+ * while counting begins for a QP.
  */
 static __always_inline bool quick_poll(struct pt_regs *regs, u64 cq, u64 wc, u64 steal) {
   struct quick_polls *here = quick_polls_here();
   struct pg_thread_clock *clock;
   u32 index, slot;
+  bool skip;
   u64 now;
   if (!here || !here->thread || here->cq != cq || here->sp != PT_REGS_SP(regs) ||
       here->ip != PT_REGS_IP(regs))
@@ -585,8 +599,9 @@ static __always_inline bool quick_poll(struct pt_regs *regs, u64 cq, u64 wc, u64
   if (now - here->last_ns >= config.threshold_ns || here->last_ns < judged_from_ns) return false;
   if (config.smi_counted && now - here->began_ns >= SMI_READ_NS) return false;
   slot = here->slot;
-  if (bpf_probe_read_user(&index, sizeof(index), (void *)here->index_address) ||
-      index != here->consumer_index)
+  skip = here->may_skip && !here->skipped && here->wc == wc;
+  if (!skip && (bpf_probe_read_user(&index, sizeof(index), (void *)here->index_address) ||
+                index != here->consumer_index))
     return false;
   clock = bpf_map_lookup_elem(&thread_clocks, &slot);
   if (!clock) return false;
@@ -598,6 +613,7 @@ static __always_inline bool quick_poll(struct pt_regs *regs, u64 cq, u64 wc, u64
   here->last_ns = now;
   here->steal_ns = steal;
   here->wc = wc;
+  here->skipped = skip;
   here->polls++;
   return true;
 }
@@ -606,7 +622,10 @@ static __always_inline void begin_quick_polls(const struct thread_state *thread,
                                               const struct poll_state *state, struct pt_regs *regs,
                                               u64 cq, const struct pg_cq_layout *layout) {
   struct quick_polls *here = quick_polls_here();
+  const struct cq_state *queue = bpf_map_lookup_elem(&cqs, &cq);
   if (!here) return;
+  here->may_skip = !queue || queue->beginning <= 0;
+  here->skipped = 0;
   here->cq = cq;
   here->ip = PT_REGS_IP(regs);
   here->sp = PT_REGS_SP(regs);
@@ -929,9 +948,11 @@ static __always_inline void count_posted(u64 qp, u64 wr, s32 sign) {
   if (sign > 0 && state->count == QP_NOT_COUNTED) {
     state->first_wr_id = context.first_wr_id;
     state->count = QP_FIRST_IN_FLIGHT;
+    __sync_fetch_and_add(&cq->beginning, 1);
   } else if (sign < 0 && state->count == QP_FIRST_IN_FLIGHT &&
              state->first_wr_id == context.first_wr_id) {
     state->count = QP_NOT_COUNTED;
+    __sync_fetch_and_add(&cq->beginning, -1);
   }
   __sync_fetch_and_add(&state->outstanding, sign * (s64)context.signaled);
   if (__sync_fetch_and_add(&cq->outstanding, sign * (s64)context.signaled) <= 0 && sign > 0)
