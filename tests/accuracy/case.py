@@ -46,9 +46,10 @@ DISTURBANCES = {
 class Case:
     """One session: a workload with at most one disturbance, and the agent attached to it."""
 
-    def __init__(self, programs, directory, timing="uprobe"):
+    def __init__(self, programs, directory, timing="uprobe", agent_options=()):
         self.programs = programs
         self.timing = timing
+        self.agent_options = agent_options
         os.makedirs(directory)
         self.directory = directory
         self.report = None
@@ -68,7 +69,7 @@ class Case:
         with target:
             agent = self.programs.start_agent(target.pid, "--output", self.path("report.json"),
                                               "--capture", self.path("events.pgc"),
-                                              "--timing", self.timing)
+                                              "--timing", self.timing, *self.agent_options)
             with agent:
                 agent.wait_for(ATTACHED, 120)
                 attached = time.monotonic_ns()
