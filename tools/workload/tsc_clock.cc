@@ -56,6 +56,9 @@ uint64_t TscClock::along(const Anchor& a, const Anchor& b, uint64_t ticks) const
 
 uint64_t TscClock::to_mono_ns(uint64_t ticks) const {
   const std::lock_guard lock(mutex_);
+  const Anchor& last = anchors_.back();
+  // Not along the last two anchors: they may be a microsecond apart.
+  if (ticks > last.ticks) return last.mono_ns + ns_in(ticks - last.ticks);
   auto after = std::upper_bound(anchors_.begin(), anchors_.end(), ticks,
                                 [](uint64_t t, const Anchor& a) { return t < a.ticks; });
   after = std::clamp(after, anchors_.begin() + 1, anchors_.end() - 1);

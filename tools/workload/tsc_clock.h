@@ -25,7 +25,8 @@ class TscClock {
   // Adds an anchor. Thread-safe.
   void anchor();
 
-  // The time of a stamp: interpolated, or extrapolated outside the anchors. Thread-safe.
+  // The time of a stamp: interpolated, or, after the last anchor, extrapolated from that by the
+  // frequency measured at construction. Thread-safe.
   uint64_t to_mono_ns(uint64_t ticks) const;
 
   // The stamp that the counter will show at a time, extrapolated from the newest anchor.
