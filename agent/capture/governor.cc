@@ -9,8 +9,9 @@ namespace {
 constexpr double kMinuteNs = 60e9;
 // A small budget never fills a purse for the worst that may come: then a nearly full one will do.
 constexpr double kNearlyFull = 0.8;
+// Looking half as often begins here: the agent has other work, too, at times.
+constexpr double kNearlySpent = 0.8;
 // Looking twice as often is tried below a third of the budget, when it has been so for a while.
-constexpr double kNearlySpent = 0.8;  // the agent has other work, too, at times
 constexpr double kFarBelow = 1.0 / 3;
 constexpr uint64_t kFrugalNs = 30'000'000'000;
 

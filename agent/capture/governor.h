@@ -42,8 +42,6 @@ class Governor {
   uint32_t look_rate(uint64_t length_ns, uint64_t cpu_ns, uint32_t hz, uint32_t wanted,
                      uint32_t least);
 
-  double purse_ns() const { return purse_ns_; }
-
  private:
   double budget_;
   double housekeeping_budget_;

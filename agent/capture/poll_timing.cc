@@ -224,7 +224,7 @@ uint64_t PollTiming::probe_ns() const {
   for (const Site& site : probes_.poll_sites()) {
     if (!is_live(site)) continue;
     returns = returns || site.cq_layout == nullptr;
-    ns = std::max(ns, prices_.of(site, false));
+    ns = std::max(ns, prices_.of(site));
   }
   if (const uint64_t closest_ns = counter_.closest_ns(); closest_ns != 0)
     ns = std::min(ns, closest_ns);
@@ -285,9 +285,10 @@ void PollTiming::govern_looks() {
   const uint64_t now = monotonic_ns();
   if (now < looks_governed_ns_ + kGovernLooksNs) return;
   const uint64_t length_ns = now - looks_governed_ns_;
-  const uint64_t all_ns = agent_cpu_ns() - std::exchange(governed_agent_ns_, agent_cpu_ns());
-  const uint64_t looks_ns = observation_->looks_cpu_ns() -
-                            std::exchange(governed_looks_ns_, observation_->looks_cpu_ns());
+  const uint64_t agent_ns = agent_cpu_ns();
+  const uint64_t all_ns = agent_ns - std::exchange(governed_agent_ns_, agent_ns);
+  const uint64_t cpu_ns = observation_->looks_cpu_ns();
+  const uint64_t looks_ns = cpu_ns - std::exchange(governed_looks_ns_, cpu_ns);
   looks_governed_ns_ = now;
   if (2 * looks_ns < all_ns) return;
   const uint32_t hz =

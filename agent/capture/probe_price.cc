@@ -83,9 +83,8 @@ UprobePlace place_of(Function function) {
 
 }  // namespace
 
-uint64_t ProbePrices::of(const Site& site, bool returns_probed) const {
-  const bool emulated = site.entry_execution == ProbeExecution::emulated;
-  return (emulated ? emulated_ns : single_stepped_ns) + (returns_probed ? at_return_ns : 0);
+uint64_t ProbePrices::of(const Site& site) const {
+  return site.entry_execution == ProbeExecution::emulated ? emulated_ns : single_stepped_ns;
 }
 
 ProbePrices measure_probe_prices(KernelPrograms& programs) {

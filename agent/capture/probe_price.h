@@ -15,8 +15,8 @@ struct ProbePrices {
   uint64_t single_stepped_ns = 0;  // on another
   uint64_t at_return_ns = 0;       // a return probe, on top of that
 
-  // Of a poll at that site.
-  uint64_t of(const Site& site, bool returns_probed) const;
+  // Of the entry probe of a poll at that site.
+  uint64_t of(const Site& site) const;
 };
 
 // Places the programs' own probes on functions of the agent, and calls those. Takes some

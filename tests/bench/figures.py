@@ -55,3 +55,9 @@ def resident_bytes(pids):
         except FileNotFoundError:
             continue
     return total
+
+
+def switches(pid, tid):
+    """Of a thread, voluntary and not (proc(5): status)."""
+    with open(f"/proc/{pid}/task/{tid}/status", encoding="ascii") as status:
+        return sum(int(line.split()[1]) for line in status if "ctxt_switches" in line)
