@@ -56,6 +56,7 @@ enum ev_kind {
       68,       /* struct ev_polls: sums of one thread's polls of one CQ, since the session began */
   EV_LOST = 69, /* struct ev_lost: records lost in [start_ns, end_ns] */
   EV_TRACE_EVENT = 70, /* struct ev_trace_event: a followed tracepoint fired, decoded */
+  EV_STAMP = 71,       /* struct ev_stamp: when the adapter made the completion that ended a gap */
 };
 
 /* 24 bytes. cpu is the CPU the record speaks of, not the one that wrote it. */
@@ -450,6 +451,17 @@ struct ev_polls {
   struct ev_latency interrupt_to_wakeup; /* where the interrupt was seen */
   struct ev_latency wakeup_to_run;
   struct ev_latency run_to_poll;
+};
+
+struct ev_stamp {
+  struct ev_header header; /* start == end: when the gap ended */
+  __u32 tid;
+  __u32 reserved;
+  __u64 cq;
+  __u64 ticks; /* in the completion: of the adapter's clock, or of UTC in nanoseconds */
+  /* It was made between these two times, and lay in memory between the next two. */
+  __u64 made_after_ns, made_until_ns;
+  __u64 written_after_ns, written_until_ns;
 };
 
 struct ev_lost {

@@ -151,8 +151,10 @@ std::optional<SignaledSends> signaled_sends(MemoryReader& memory, const Mlx5Send
 
 // struct mlx5_cqe64 and its opcodes, <infiniband/mlx5dv.h>.
 // Places in the last 16 bytes of an entry; of an error's, what struct mlx5_err_cqe has there.
-constexpr size_t vendor_syndrome = 6, syndrome = 7, qp_number = 8, opcode_and_owner = 15;
+constexpr size_t timestamp = 0, vendor_syndrome = 6, syndrome = 7, qp_number = 8,
+                 opcode_and_owner = 15;
 constexpr unsigned requester_error = 13, responder_error = 14, invalid = 15;
+constexpr uint8_t format_bits = 3 << 2, compressed = 3 << 2;  // of opcode_and_owner
 
 template <typename T>
 T value_at(std::span<const std::byte> bytes, size_t offset) {
@@ -176,15 +178,71 @@ CompletionError error_in(std::span<const std::byte> tail) {
           .wr_id = 0};
 }
 
+// In ticks of the adapter's clock. One that gives UTC as seconds and nanoseconds is known by its
+// seconds, which are beyond 2001: so many times 2^32 no counter from zero on reaches. An entry
+// without it has 0 there; an error's, other things; of compressed entries it is not told apart.
+std::optional<uint64_t> stamp_in(std::span<const std::byte> tail, uint32_t index,
+                                 uint32_t entries) {
+  constexpr uint64_t second_ns = 1'000'000'000;
+  const auto opcode_owner = value_at<uint8_t>(tail, opcode_and_owner);
+  const uint64_t value = be64toh(value_at<uint64_t>(tail, timestamp));
+  if (next_cqe(opcode_owner, index, entries) != NextCqe::ready || value == 0 ||
+      (opcode_owner & format_bits) == compressed) {
+    return std::nullopt;
+  }
+  const uint64_t seconds = value >> 32, fraction = value & 0xffffffff;
+  return seconds > second_ns && fraction < second_ns ? seconds * second_ns + fraction : value;
+}
+
+// An entry that is to be written soon, awaited: only of one that looks have seen come is it known
+// when that was.
+class AwaitedEntry {
+ public:
+  explicit AwaitedEntry(uint32_t entries) : entries_(entries) {}
+
+  uint32_t index() const { return index_; }
+
+  // Its last bytes, read after `consumer_index` was. Returns its stamp if it came after the look
+  // before; then, or when it was there already, another is awaited.
+  std::optional<uint64_t> look(std::span<const std::byte> tail, uint32_t consumer_index) {
+    const auto ahead = static_cast<int32_t>(index_ - consumer_index);
+    const auto whole_ring = static_cast<int32_t>(entries_);
+    const bool in_ring = -whole_ring < ahead && ahead < whole_ring;
+    const NextCqe state = next_cqe(value_at<uint8_t>(tail, opcode_and_owner), index_, entries_);
+    if (in_ring && ahead >= 0 && state == NextCqe::absent) {
+      was_absent_ = true;
+      return std::nullopt;
+    }
+    // Of one consumed long ago the place may hold the entry of the next round: absent by its owner.
+    const auto stamp =
+        was_absent_ && in_ring ? stamp_in(tail, index_, entries_) : std::optional<uint64_t>();
+    distance_ = was_absent_ ? distance_ / 2 : std::min(2 * distance_ + 1, entries_ - 1);
+    index_ = consumer_index + distance_;
+    was_absent_ = false;
+    return stamp;
+  }
+
+ private:
+  const uint32_t entries_;
+  uint32_t index_ = 0;
+  uint32_t distance_ = 0;  // so far ahead of what is consumed an entry is looked for
+  bool was_absent_ = false;
+};
+
 class Mlx5Looks : public CqLooks {
  public:
   Mlx5Looks(const Mlx5CqRing& ring, const CqLayout& layout, std::vector<Mlx5SendQueue> queues)
-      : ring_(ring), layout_(layout), queues_(std::move(queues)), read_indices_(queues_.size()) {
+      : ring_(ring),
+        layout_(layout),
+        queues_(std::move(queues)),
+        awaited_(ring.entries),
+        read_indices_(queues_.size()) {
     sends_.resize(queues_.size());
   }
 
   // What the poll function writes last is read first. A send that is no longer outstanding has its
-  // completion consumed, and an entry that is ready has not been.
+  // completion consumed, and an entry that is ready has not been. Whose the entry is, which the
+  // adapter writes last, is read before what it says.
   std::vector<MemoryPiece> pieces() override {
     std::vector<MemoryPiece> pieces;
     for (size_t i = 0; i < queues_.size(); ++i)
@@ -194,11 +252,19 @@ class Mlx5Looks : public CqLooks {
     pieces.push_back({ring_.cq, object_, false});
     pieces.push_back({ring_.buffer, std::as_writable_bytes(std::span(&ring_address_, 1)), false});
     pieces.push_back({ring_.cq + layout_.active_buffer, std::span(own_).first(own), false});
-    pieces.push_back({tail_address(), tail_, false});
+    pieces.push_back({0, owner_, false});
+    pieces.push_back({0, tail_, false});
+    pieces.push_back({0, awaited_tail_, false});
+    aim(pieces);
     return pieces;
   }
 
-  void aim(std::span<MemoryPiece> pieces) const override { pieces.back().address = tail_address(); }
+  void aim(std::span<MemoryPiece> pieces) const override {
+    const std::span<MemoryPiece> of_entries = pieces.last(3);
+    of_entries[0].address = tail_address(read_index_) + opcode_and_owner;
+    of_entries[1].address = tail_address(read_index_);
+    of_entries[2].address = tail_address(awaited_.index());
+  }
 
   void judge(std::span<const MemoryPiece> pieces) override {
     reading_ = {};
@@ -206,9 +272,12 @@ class Mlx5Looks : public CqLooks {
     const auto index = own_value<uint32_t>(layout_.consumer_index);
     reading_.intact = true;
     reading_.consumer_index = index;
-    if (seen_ && index == read_index_)
-      reading_.next = next_cqe(static_cast<uint8_t>(tail_[opcode_and_owner]), index, ring_.entries);
+    const NextCqe next = next_cqe(static_cast<uint8_t>(owner_[0]), read_index_, ring_.entries);
+    if (seen_ && index == read_index_) reading_.next = next;
     if (reading_.next == NextCqe::error) reading_.error = error_in(tail_);
+    if (seen_ && next == NextCqe::ready && index - read_index_ < ring_.entries)
+      reading_.next_stamp = stamp_in(tail_, read_index_, ring_.entries);
+    reading_.new_stamp = awaited_.look(awaited_tail_, index);
     read_index_ = index;
     seen_ = true;
     for (size_t i = 0; i < queues_.size(); ++i) {
@@ -227,8 +296,8 @@ class Mlx5Looks : public CqLooks {
   static constexpr size_t own_bytes = 96;     // of mlx5's part: from active_buffer to entry_bytes
   static constexpr size_t tail_bytes = 16;    // of an entry
 
-  uint64_t tail_address() const {
-    const uint64_t place = read_index_ & (ring_.entries - 1);
+  uint64_t tail_address(uint32_t index) const {
+    const uint64_t place = index & (ring_.entries - 1);
     return ring_.ring + (place + 1) * ring_.entry_bytes - tail_bytes;
   }
 
@@ -252,12 +321,14 @@ class Mlx5Looks : public CqLooks {
   const std::vector<Mlx5SendQueue> queues_;
   uint32_t read_index_ = 0;  // of the entry that is read
   bool seen_ = false;
+  AwaitedEntry awaited_;
   // What is read.
   std::vector<HeadAndTail> read_indices_;
   std::array<std::byte, object_bytes> object_;
   uint64_t ring_address_ = 0;
   std::array<std::byte, own_bytes> own_;
-  std::array<std::byte, tail_bytes> tail_;
+  std::array<std::byte, 1> owner_;
+  std::array<std::byte, tail_bytes> tail_, awaited_tail_;
 };
 
 ReadableCq readable(const Mlx5CqRing& ring, const CqLayout& layout,

@@ -49,6 +49,11 @@ struct CqReading {
   uint64_t round_ns = UINT64_MAX;
   // Nothing has been consumed since the look before, however long ago that was.
   bool unmoved = false;
+  // When the adapter made a completion, by its own clock (ticks from any time on, which only grow):
+  // of the one that was next to be consumed at the look before, if it has come, consumed or not;
+  std::optional<uint64_t> next_stamp{};
+  // and of any one that had not come at the look before, and has now.
+  std::optional<uint64_t> new_stamp{};
 };
 
 // The indices of a send queue: work requests posted, and those known to be completed (by the

@@ -84,6 +84,7 @@ void Observer::forget() {
   watched_.clear();
   reader_.reset();
   served_.clear();
+  clocks_.clear();
   past_totals_.clear();
   last_look_ns_ = 0;
 }
@@ -151,8 +152,12 @@ void Observer::look_at(size_t number, LookTime when) {
   }
   CqWatch& watch = watched.watch;
   const uint64_t consumed = watch.consumed();
-  const auto silence = watch.look(when, reading, reader_->sends(number));
+  AdapterClock& clock = clocks_[cq.queues.ring.context];
+  if (reading.new_stamp && watched.first_ns != 0)
+    clock.add(*reading.new_stamp, {watched.last.begun_ns, when.ended_ns});
+  auto silence = watch.look(when, reading, reader_->sends(number));
   if (silence) {
+    if (silence->stamp) silence->made = clock.host_time(*silence->stamp);
     for (const CqOwner& owner : cq.owners) {
       // At once: when the thread counts as served, the kernel forgets what it has held back of it.
       programs_.tell_pending(owner.tid);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "agent/capture/kernel_programs.h"
+#include "agent/observe/adapter_clock.h"
 #include "agent/observe/cq_watch.h"
 #include "probes/process.h"
 #include "probes/queue_reader.h"
@@ -132,6 +133,7 @@ class Observer {
   std::vector<Watched> watched_;  // by the same numbers
   std::unique_ptr<QueueReader> reader_;
   std::map<uint32_t, Served> served_;
+  std::map<uint64_t, AdapterClock> clocks_;  // by the context whose adapter's it is
   std::vector<OwnedSilence> found_;
   std::set<uint64_t> changed_, ownerless_;
   std::map<uint64_t, ObservedTotals> past_totals_;  // of CQs that are looked at no more

@@ -27,6 +27,7 @@ Account::Account(const Timeline& timeline, const Dictionary& names, const Sessio
   find_steal();
   find_smis();
   find_verbs();
+  find_stamp();
 }
 
 void Account::find_losses() {
@@ -50,6 +51,17 @@ void Account::find_losses() {
       cut(cpu->softirqs);
     }
   }
+}
+
+void Account::find_stamp() {
+  if (thread_ == nullptr || end_ns() == UINT64_MAX) {
+    return;
+  }
+  thread_->stamps.for_each_overlapping(end_ns(), end_ns() + 1, [this](const ev_stamp& stamp) {
+    if (stamp.cq == gap_.cq && stamp.header.end_ns == end_ns()) {
+      stamp_ = &stamp;
+    }
+  });
 }
 
 bool Account::stayed() const {

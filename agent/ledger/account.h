@@ -62,6 +62,8 @@ class Account {
 
   const StealEvidence& steal() const { return steal_; }
   const SmiEvidence& smis() const { return smis_; }
+  // When the adapter made the completion that ended the gap; nullptr: not known.
+  const ev_stamp* stamp() const { return stamp_; }
   // Stolen by SMIs: one and the same origin for all that they took of the gap.
   uint32_t stolen_by_smis();
   // It was on one CPU all the while, the gap's.
@@ -106,6 +108,7 @@ class Account {
   void find_steal();
   void find_smis();
   void find_verbs();
+  void find_stamp();
 
   const Timeline& timeline_;
   const Dictionary& names_;
@@ -123,6 +126,7 @@ class Account {
   std::map<uint32_t, CpuOccupation> occupations_;
   StealEvidence steal_;
   SmiEvidence smis_;
+  const ev_stamp* stamp_ = nullptr;
   std::optional<uint32_t> stolen_by_smis_;
   uint64_t lost_records_ = 0;
   bool history_cut_ = false;

@@ -26,6 +26,10 @@ enum class Grade {
 // Who had the CPU: CulpritKey::a of Cause::stolen.
 enum class Thief : uint64_t { hypervisor, firmware };
 
+// What of a late completion took so long, as far as its stamp tells: CulpritKey::a of
+// Cause::late_completion.
+enum class Lateness : uint64_t { undetermined, cqe_write };
+
 // Two claims with the same key have the same culprit. a and b identify it within its cause.
 struct CulpritKey {
   Cause cause = Cause::unexplained;

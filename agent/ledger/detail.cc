@@ -347,7 +347,8 @@ Detail make_detail(const Account& account, const Origin& origin) {
   }
   const GapRecord& gap = account.gap();
   if (origin.key.cause == Cause::late_completion) {
-    detail.reason = "undetermined";
+    const bool unwritten = origin.key.a == static_cast<uint64_t>(Lateness::cqe_write);
+    detail.reason = unwritten ? "cqe_write" : "undetermined";
     detail.outstanding = gap.outstanding;
     detail.polls = gap.polls;
   } else if (origin.key.cause == Cause::poll_function) {
@@ -386,8 +387,9 @@ std::string culprit_name(Cause cause, const Detail& detail) {
       return detail.note.empty() ? "unexplained" : detail.note;
     case Cause::stolen:
       return detail.kind == "smi" ? "SMI" : detail.kind;
-    case Cause::nmi:
     case Cause::late_completion:
+      return detail.reason == "cqe_write" ? "write of the CQE" : to_string(cause);
+    case Cause::nmi:
       break;
   }
   return to_string(cause);

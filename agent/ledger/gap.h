@@ -110,7 +110,7 @@ struct Detail {
   // poll_function
   uint64_t error_completions = 0;
   // late_completion
-  std::string reason;  // "undetermined"
+  std::string reason;  // "undetermined", "cqe_write"
   uint32_t outstanding = 0;
   uint64_t polls = 0;
   // unexplained, stolen: why nothing better can be said, or the evidence
@@ -159,6 +159,17 @@ struct ErrorCompletions {
   uint32_t first_vendor_err = 0;
 };
 
+// When the adapter made the completion that ended the gap, by its timestamp: between made_after_ns
+// and made_until_ns. It lay in memory after written_after_ns, by written_until_ns. All
+// CLOCK_MONOTONIC.
+struct CompletionStamp {
+  uint64_t ticks = 0;  // the timestamp
+  uint64_t made_after_ns = 0;
+  uint64_t made_until_ns = 0;
+  uint64_t written_after_ns = 0;
+  uint64_t written_until_ns = 0;
+};
+
 struct Migration {
   uint64_t offset_ns = 0;
   uint32_t from_cpu = 0;
@@ -185,6 +196,7 @@ struct GapEvidence {
   std::optional<uint64_t> smis;  // that its CPU counted
   uint64_t smis_before_ns = 0;   // so long before the gap the first of them may have come
   std::optional<ErrorCompletions> errors;
+  std::optional<CompletionStamp> stamp;
   std::vector<Migration> migrations;
   std::vector<TraceEvidence> trace_events;  // the first of them
   uint64_t trace_events_left_out = 0;       // the others

@@ -117,6 +117,7 @@ GapEvidence gap_evidence(const Account& account) {
                        .smis = std::nullopt,
                        .smis_before_ns = account.smis().before_ns,
                        .errors = error_completions(account),
+                       .stamp = std::nullopt,
                        .migrations = migrations(account),
                        .trace_events = {},
                        .trace_events_left_out = 0,
@@ -126,6 +127,13 @@ GapEvidence gap_evidence(const Account& account) {
   }
   if (account.smis().known || account.smis().count > 0) {
     evidence.smis = account.smis().count;
+  }
+  if (const ev_stamp* stamp = account.stamp()) {
+    evidence.stamp = CompletionStamp{.ticks = stamp->ticks,
+                                     .made_after_ns = stamp->made_after_ns,
+                                     .made_until_ns = stamp->made_until_ns,
+                                     .written_after_ns = stamp->written_after_ns,
+                                     .written_until_ns = stamp->written_until_ns};
   }
   add_trace_events(account, evidence);
   return evidence;

@@ -16,6 +16,7 @@
 #include "agent/ledger/rules.h"
 #include "agent/ledger/sightings.h"
 #include "agent/ledger/standstill.h"
+#include "agent/ledger/verdict.h"
 
 namespace pollgap {
 namespace {
@@ -28,6 +29,8 @@ constexpr uint64_t kLateAnswerNs = 200'000;
 constexpr uint64_t kPollIntervalNs = 100'000;
 // Below this the steal clock's advance is the noise of its reading.
 constexpr uint64_t kStealNoiseNs = 20'000;
+// A CQE is in memory some microseconds after the adapter has made it.
+constexpr uint64_t kLateWriteNs = 100'000;
 
 enum class Proof {
   proven,        // user code
@@ -61,6 +64,34 @@ uint64_t vain_until_ns(const Account& account) {
   return until_ns + kPollIntervalNs >= account.end_ns() ? account.end_ns() : until_ns;
 }
 
+// In a late completion: from when on the adapter had made it, and had not yet written it. The gap's
+// end: it is not known to have been late in writing it.
+uint64_t unwritten_from_ns(const Account& account) {
+  const ev_stamp* stamp = account.stamp();
+  if (!account.surely_late() || stamp == nullptr ||
+      stamp->written_after_ns < stamp->made_until_ns ||
+      stamp->written_after_ns - stamp->made_until_ns < kLateWriteNs) {
+    return account.end_ns();
+  }
+  return std::clamp<uint64_t>(stamp->made_until_ns, account.start_ns(), account.end_ns());
+}
+
+// Whether the stamp of a late completion shows that it was written soon after it was made; empty:
+// not.
+std::string made_late(const Account& account) {
+  const ev_stamp* stamp = account.stamp();
+  if (stamp == nullptr || stamp->written_until_ns < stamp->made_after_ns) {
+    return {};
+  }
+  const uint64_t apart_ns = stamp->written_until_ns - stamp->made_after_ns;
+  return apart_ns >= account.duration_ns() / 2
+             ? std::string()
+             : fmt::format(
+                   "by its timestamp the adapter made it no more than {} before it lay in "
+                   "memory",
+                   format_duration(apart_ns));
+}
+
 // What lies between the thread's kernel events (off the CPU, verbs, system calls, faults).
 std::vector<Stretch> find_stretches(const Account& account) {
   std::vector<Claim> events = account.kernel_events();
@@ -69,7 +100,8 @@ std::vector<Stretch> find_stretches(const Account& account) {
       events.push_back({stint.start_ns, stint.end_ns, 0});
     }
   }
-  events.push_back({vain_until_ns(account), vain_until_ns(account), 0});
+  for (const uint64_t change_ns : {vain_until_ns(account), unwritten_from_ns(account)})
+    events.push_back({change_ns, change_ns, 0});
   std::sort(events.begin(), events.end(), [](const Claim& left, const Claim& right) {
     return left.start_ns != right.start_ns ? left.start_ns < right.start_ns
                                            : left.end_ns < right.end_ns;
@@ -320,6 +352,12 @@ uint32_t UserTime::user_origin(const Stretch& stretch, const std::vector<Sightin
   Origin origin{.key = {Cause::application}, .source = {}, .grade = grade};
   if (stretch.start_ns < vain_until_ns(account_)) {
     origin.key.cause = Cause::late_completion;
+    if (stretch.start_ns >= unwritten_from_ns(account_)) {
+      origin.key.a = static_cast<uint64_t>(Lateness::cqe_write);
+      origin.grade = std::max(grade, Grade::indirect);
+    } else {
+      origin.note = account_.text_id(made_late(account_));
+    }
     return account_.add_origin(origin);
   }
   if (account_.gap().gap_kind == EV_GAP_IN_POLL) {

@@ -263,14 +263,21 @@ std::string poll_function(uint64_t ns, Culprits culprits) {
                      where, errors, samples(detail), because(detail));
 }
 
-std::string late_completion(uint64_t ns, const Detail& detail) {
+std::string unwritten(const Culprit& culprit) {
+  return fmt::format(": by its timestamp the adapter had made it, and had not written it for {}",
+                     format_duration(culprit.total_ns));
+}
+
+std::string late_completion(uint64_t ns, Culprits culprits) {
+  const Detail& detail = culprits.front().detail;
   // Without a count of polls the CQ was looked at.
   const std::string polls =
       detail.polls == 0 ? "" : fmt::format(" of polling: {} polls", detail.polls);
   return fmt::format(
-      "no completion arrived for {}{} with {} signaled send{} outstanding; reason {}",
+      "no completion arrived for {}{} with {} signaled send{} outstanding; reason {}{}",
       format_duration(ns), polls, detail.outstanding, detail.outstanding == 1 ? "" : "s",
-      detail.reason);
+      detail.reason,
+      detail.reason == "cqe_write" ? unwritten(culprits.front().culprit) : because(detail));
 }
 
 std::string agent(uint64_t ns, Culprits culprits) {
@@ -329,7 +336,7 @@ std::string describe(Cause cause, uint64_t cause_ns, Culprits culprits) {
     case Cause::poll_function:
       return poll_function(cause_ns, culprits);
     case Cause::late_completion:
-      return late_completion(cause_ns, first);
+      return late_completion(cause_ns, culprits);
     case Cause::agent:
       return agent(cause_ns, culprits);
     case Cause::stolen:

@@ -44,6 +44,7 @@ void CqWatch::begin(const Window& window, uint32_t consumer_index,
   consumer_index_ = consumer_index;
   ready_.reset();
   error_.reset();
+  stamp_.reset();
   sends_.resize(sends.size());
   for (size_t i = 0; i < sends.size(); ++i) restart(sends_[i], sends[i], window);
 }
@@ -60,6 +61,7 @@ void CqWatch::go_on(LookTime when, const Window& window, const CqReading& readin
   if (!ready_ && (next == NextCqe::ready || next == NextCqe::error)) {
     ready_ = Window{absent_ns_, when.ended_ns};
     if (next == NextCqe::error) error_ = reading.error;
+    stamp_ = reading.next_stamp;
   }
   if (ready_) return;  // what is outstanding from then on is not waited for
   for (size_t i = 0; i < sends.size(); ++i) follow(sends_[i], sends[i], window);
@@ -81,6 +83,7 @@ std::optional<Silence> CqWatch::look(LookTime when, const CqReading& reading,
     exact_ = exact_ && told;
     if (consumer_index != consumer_index_ || !told) {
       consumed_ += consumer_index - consumer_index_;
+      if (!ready_) stamp_ = reading.next_stamp;
       ended = silence(since_last, {absent_ns_, when.ended_ns});
       begin(since_last, consumer_index, sends);
     }
@@ -103,6 +106,8 @@ std::optional<Silence> CqWatch::silence(const Window& end, const Window& came) {
                   .outstanding = std::nullopt,
                   .signaled = 0,
                   .error = error_,
+                  .stamp = stamp_,
+                  .made = std::nullopt,
                   .open = false};
   bool known = true;  // whether anything signaled was outstanding
   for (const Sends& queue : sends_) {

@@ -78,6 +78,7 @@ class CqWatch {
   uint64_t absent_ns_ = 0;  // since then, or later, there was no entry ready
   std::optional<Window> ready_;
   std::optional<CompletionError> error_;
+  std::optional<uint64_t> stamp_;  // of the completion that is ready
   std::vector<Sends> sends_;
   bool exact_ = true;
   uint64_t consumed_ = 0;

@@ -66,6 +66,21 @@ ev_wc_error error_record(const ev_gap& gap, const CompletionError& error) {
   return record;
 }
 
+std::optional<ev_stamp> stamp_record(const ev_gap& gap, const Silence& silence) {
+  if (!silence.stamp || !silence.made || !silence.ready) return std::nullopt;
+  ev_stamp record{};
+  const uint64_t at_ns = gap.header.end_ns;
+  record.header = {EV_STAMP, sizeof(record), gap.header.cpu, at_ns, at_ns};
+  record.tid = gap.tid;
+  record.cq = gap.cq;
+  record.ticks = *silence.stamp;
+  record.made_after_ns = silence.made->after_ns;
+  record.made_until_ns = silence.made->until_ns;
+  record.written_after_ns = silence.ready->after_ns;
+  record.written_until_ns = silence.ready->until_ns;
+  return record;
+}
+
 template <typename Record, typename Sink>
 void tell_record(const Record& record, const Sink& sink) {
   sink(std::as_bytes(std::span<const Record, 1>(&record, 1)));
@@ -289,6 +304,7 @@ void ObservedGaps::tell(const std::function<uint64_t(uint32_t tid)>& served_unti
   });
   for (const Found& one : found_) {
     if (one.error) tell_record(error_record(one.gap, *one.error), sink);
+    if (one.stamp) tell_record(*one.stamp, sink);
     tell_record(one.gap, sink);
   }
   found_.clear();
@@ -310,6 +326,7 @@ uint32_t ObservedGaps::cpu_at(const Thread& thread, uint64_t ns) {
 void ObservedGaps::found(uint32_t tid, ev_gap_kind kind, const Bounds& bounds, const Pending* of) {
   const Thread& thread = threads_.at(tid);
   std::optional<CompletionError> error;
+  std::optional<ev_stamp> stamp;
   ev_gap record{};
   record.header = {EV_GAP, sizeof(record), cpu_at(thread, bounds.end.at_ns), bounds.start.at_ns,
                    bounds.end.at_ns};
@@ -330,8 +347,9 @@ void ObservedGaps::found(uint32_t tid, ev_gap_kind kind, const Bounds& bounds, c
     record.outstanding = silence.signaled;
     if (kind == EV_GAP_UNPOLLED_COMPLETION) error = silence.error;
     record.error_completions = error ? 1 : 0;
+    if (!silence.open) stamp = stamp_record(record, silence);
   }
-  found_.push_back({record, error});
+  found_.push_back({record, error, stamp});
 }
 
 }  // namespace pollgap

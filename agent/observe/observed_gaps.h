@@ -33,7 +33,8 @@ struct ObservedGapOptions {
 
 class ObservedGaps {
  public:
-  // Takes EV_GAP records, and before one that ended with an error completion an EV_WC_ERROR.
+  // Takes EV_GAP records, and before one an EV_WC_ERROR if an error completion ended it, and an
+  // EV_STAMP if it is known when the adapter made that completion.
   using Sink = std::function<void(std::span<const std::byte>)>;
 
   explicit ObservedGaps(const ObservedGapOptions& options) : options_(options) {}
@@ -116,6 +117,7 @@ class ObservedGaps {
   struct Found {
     ev_gap gap{};
     std::optional<CompletionError> error = std::nullopt;
+    std::optional<ev_stamp> stamp = std::nullopt;
   };
   std::vector<Found> found_;  // to be told
 };

@@ -32,6 +32,10 @@ struct Silence {
   uint32_t signaled = 0;  // of them, when they were counted
   // Of which the completion that ended it tells.
   std::optional<CompletionError> error = std::nullopt;
+  // When the adapter made that completion, by its own clock, and, where that is known, on the
+  // host's.
+  std::optional<uint64_t> stamp = std::nullopt;
+  std::optional<Window> made = std::nullopt;
   bool open = false;  // it goes on
 };
 

@@ -148,6 +148,12 @@ void late_completion(const Detail& detail, const Context&, Sentences& out) {
     out.push_back(
         "The network held the adapter back: check receivers and switch queues (ethtool -S "
         "NETDEV | grep -E 'pause|cnp|ecn').");
+  } else if (detail.reason == "cqe_write") {
+    out.push_back(
+        "The adapter had made the completion in time, and its write to memory came late: look at "
+        "the adapter's PCIe link (width and speed: lspci -vv, LnkSta; ethtool -S NETDEV | grep -E "
+        "'pci_stalled|pci_signal_integrity'), at what shares its root port, and at power "
+        "saving of the link and the package (ASPM, C-states).");
   } else {
     out.push_back(
         fmt::format("The completion came late from the adapter. See which counter moves "

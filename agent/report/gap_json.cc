@@ -113,6 +113,15 @@ void members(Visitor& visit, T& errors) {
   visit.required("first_vendor_err", errors.first_vendor_err);
 }
 
+template <typename Visitor, Is<CompletionStamp> T>
+void members(Visitor& visit, T& stamp) {
+  visit.required("ticks", stamp.ticks);
+  visit.required("made_after_mono_ns", stamp.made_after_ns);
+  visit.required("made_until_mono_ns", stamp.made_until_ns);
+  visit.required("written_after_mono_ns", stamp.written_after_ns);
+  visit.required("written_until_mono_ns", stamp.written_until_ns);
+}
+
 template <typename Visitor, Is<Migration> T>
 void members(Visitor& visit, T& migration) {
   visit.required("offset_ns", migration.offset_ns);
@@ -140,6 +149,7 @@ void members(Visitor& visit, T& evidence) {
   visit.optional("smis", evidence.smis);
   visit.optional("smis_before_ns", evidence.smis_before_ns);
   visit.optional("errors", evidence.errors);
+  visit.optional("stamp", evidence.stamp);
   visit.optional("migrations", evidence.migrations);
   visit.optional("trace_events", evidence.trace_events);
   visit.optional("trace_events_left_out", evidence.trace_events_left_out);

@@ -118,11 +118,22 @@ std::string segments_text(const Gap& gap, TextStyle style) {
 }
 
 std::string error_text(const ErrorCompletions& errors) {
+  return fmt::format("{}, {} of them flushes; the first{}: {} ({}), QP {}, vendor error {:#x}",
+                     plural(errors.errors, "error completion"), errors.flushes,
+                     errors.errors == errors.flushes ? "" : " that is no flush",
+                     terminal_escaped(errors.first_status_name), errors.first_status,
+                     errors.first_qp_num, errors.first_vendor_err);
+}
+
+std::string stamp_text(const CompletionStamp& stamp) {
+  const auto between = [](uint64_t from_ns, uint64_t to_ns) {
+    return to_ns > from_ns ? to_ns - from_ns : 0;
+  };
   return fmt::format(
-      "{} error completions, {} of them flushes; the first that is no flush: {} ({}), "
-      "QP {}, vendor error {:#x}",
-      errors.errors, errors.flushes, terminal_escaped(errors.first_status_name),
-      errors.first_status, errors.first_qp_num, errors.first_vendor_err);
+      "by its timestamp the adapter made the completion that ended it {} to {} before it lay in "
+      "memory",
+      duration_text(between(stamp.made_until_ns, stamp.written_after_ns)),
+      duration_text(between(stamp.made_after_ns, stamp.written_until_ns)));
 }
 
 std::string trace_text(const TraceEvidence& event) {
@@ -150,6 +161,7 @@ std::string evidence_text(const GapEvidence& evidence) {
              ? ""
              : fmt::format(" since {} before it", duration_text(evidence.smis_before_ns))));
   if (evidence.errors) lines.push_back(error_text(*evidence.errors));
+  if (evidence.stamp) lines.push_back(stamp_text(*evidence.stamp));
   for (const Migration& migration : evidence.migrations)
     lines.push_back(fmt::format("moved from CPU {} to CPU {} at +{}", migration.from_cpu,
                                 migration.to_cpu, duration_text(migration.offset_ns)));

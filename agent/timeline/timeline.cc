@@ -208,6 +208,8 @@ bool Timeline::accept(std::span<const std::byte> record) {
       return keep_of_thread(record, &ThreadTimeline::migrations);
     case EV_WC_ERROR:
       return keep_of_thread(record, &ThreadTimeline::wc_errors);
+    case EV_STAMP:
+      return keep_of_thread(record, &ThreadTimeline::stamps);
     case EV_STACK:
       return keep_stack(record);
     case EV_SIGNAL:

@@ -85,6 +85,7 @@ struct ThreadTimeline {
   History<Sample> samples;
   History<ev_migrate> migrations;
   History<ev_wc_error> wc_errors;
+  History<ev_stamp> stamps;
   StackHistory stacks;
   uint64_t last_ns = 0;  // latest end of any of its records
 };

@@ -29,6 +29,7 @@ constexpr RecordShape kShapes[] = {
     {EV_POLLS, sizeof(ev_polls)},       {EV_LOST, sizeof(ev_lost)},
     {EV_STEAL, sizeof(ev_steal)},       {EV_TRACE_EVENT, sizeof(ev_trace_event) + 64},
     {EV_SMI, sizeof(ev_smi)},           {EV_STANDSTILL, sizeof(ev_standstill)},
+    {EV_STAMP, sizeof(ev_stamp)},
 };
 
 void check(const pollgap::Gap& gap) {

@@ -21,14 +21,13 @@ import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), "adapter")]
-import programs_test  # noqa: E402  (as the next one: found through the line above)
+sys.path.insert(0, os.path.dirname(HERE))
+import pingpong  # noqa: E402  (as the next one: found through the line above)
 import session  # noqa: E402
 
 KILL_ROUNDS = int(os.environ.get("POLLGAP_KILL_ROUNDS", "6"))
 ATTACHED = r"attached to \d+ \("  # not "exited while pollgap attached to it"
 MESSAGES = 100_000  # of a ping-pong: some seconds
-SOFT_HCA = os.path.join(HERE, "../../tools/soft-hca/run")
 build = os.path.join(os.path.dirname(os.path.dirname(HERE)), "build")
 
 
@@ -184,47 +183,29 @@ class Robustness(unittest.TestCase):
         self.assertEqual(session.stop(target), 0, target.text())
 
     def pingpong(self):
-        """Two unmodified programs that do a given work, whose data they check, and end. The client is
-        the target, the server helps it, and sleeps until messages come."""
-        port = programs_test.free_port()
-        ends = []
-        for cpu, options in ((min(session.CPUS), ["-e"]), (max(session.CPUS), ["127.0.0.1"])):
-            ends.append(self.start(session.Child, [
-                SOFT_HCA, "--library", os.path.join(build, "tools/soft-hca/libpollgap-soft-hca.so"),
-                "--fabric", f"robustness-{os.getpid()}", "--", "taskset", "-c", cpu,
-                "ibv_rc_pingpong", "-c", "-n", MESSAGES, "-p", port, *options]))
-            while len(ends) == 1 and not programs_test.listening(port):
-                self.assertTrue(ends[0].running(), ends[0].text())
-                time.sleep(0.02)
-        time.sleep(0.5)  # until the client has a CQ
-        return ends
-
-    def assert_work_done(self, ends):
-        for end in ends:
-            self.assertEqual(end.wait(120), 0, end.text())
-            self.assertIn(f"{MESSAGES} iters in", end.text())
-            self.assertNotIn("invalid data", end.text())
+        target = pingpong.PingPong(build, f"robustness-{os.getpid()}", MESSAGES)
+        self.addCleanup(target.kill)
+        return target
 
     def rounds_at_work(self, end_agent):
         """Ends agents of targets that work, with each timing in turn: the work is done as if nothing
         had been, and nothing is left."""
         before = tracefs_probes()
-        ends, targets, well = self.pingpong(), 1, 0
+        work, targets, well = self.pingpong(), 1, 0
         for number in range(KILL_ROUNDS):
-            if not ends[-1].running():
-                self.assert_work_done(ends)
-                ends, targets = self.pingpong(), targets + 1
-            target = ends[-1]
-            agent = self.agent(target.pid, "--timing", ("uprobe", "observe", "auto")[number % 3])
+            if not work.client.running():
+                self.assertEqual(work.problems(), [])
+                work, targets = self.pingpong(), targets + 1
+            agent = self.agent(work.client.pid, "--timing", ("uprobe", "observe", "auto")[number % 3])
             with self.subTest(round=number):
-                objects = end_agent(agent, target)
+                objects = end_agent(agent, work.client)
                 self.assertEqual(gone_within(objects, 10), set(), "BPF objects left")
-                self.assertEqual(left_in(target, 30), [], "breakpoints left")
+                self.assertEqual(left_in(work.client, 30), [], "breakpoints left")
                 self.assertEqual(tracefs_probes() - before, set(), "uprobe events left")
                 well += 1
             if number % 100 == 99:
                 print(f"{number + 1} rounds, {well} well", flush=True)
-        self.assert_work_done(ends)
+        self.assertEqual(work.problems(), [])
         print(f"{KILL_ROUNDS} rounds, {targets} targets")
 
     def test_killed_while_the_target_works(self):

@@ -619,6 +619,58 @@ TEST(LateCompletion, PollsWentOnInVain) {
             "outstanding; reason undetermined; also preemption 500 us");
 }
 
+// An observed gap of 5 ms whose completion was made and written then.
+Gap late_with_stamp(uint64_t made_after, uint64_t made_until, uint64_t written_after) {
+  ev_gap record = gap_of(EV_GAP_LATE_COMPLETION, 5_ms);
+  record.flags = EV_GAP_OBSERVED | EV_GAP_STEAL_VALID;
+  record.outstanding = 2;
+  auto stamp = make_record<ev_stamp>(EV_STAMP, kCpu, kStart + 5_ms, kStart + 5_ms);
+  stamp.tid = kTid;
+  stamp.cq = kCq;
+  stamp.ticks = 77;
+  stamp.made_after_ns = kStart + made_after;
+  stamp.made_until_ns = kStart + made_until;
+  stamp.written_after_ns = kStart + written_after;
+  stamp.written_until_ns = kStart + written_after + 200_us;
+  return only_gap(EvidenceStream().add(stamp).add(record));
+}
+
+TEST(LateCompletion, MadeAndNotWritten) {
+  const Gap gap = late_with_stamp(1_ms, 1'500_us, 4'900_us);
+  ASSERT_EQ(gap.segments.size(), 2u);
+  EXPECT_EQ(gap.segments[0].detail.reason, "undetermined");
+  EXPECT_EQ(gap.segments[0].duration_ns, 1'500_us);
+  EXPECT_EQ(gap.segments[1].detail.reason, "cqe_write");
+  EXPECT_EQ(gap.verdict.cause, Cause::late_completion);
+  EXPECT_EQ(gap.verdict.detail.reason, "cqe_write");
+  EXPECT_NE(gap.verdict.text.find("not written it for 3.50 ms"), std::string::npos)
+      << gap.verdict.text;
+  ASSERT_TRUE(gap.evidence.stamp);
+  EXPECT_EQ(gap.evidence.stamp->ticks, 77u);
+  EXPECT_EQ(gap.evidence.stamp->written_after_ns, kStart + 4'900_us);
+}
+
+TEST(LateCompletion, MadeBeforeTheGap) {
+  const Gap gap = late_with_stamp(0, 0, 4'900_us);
+  ASSERT_EQ(gap.segments.size(), 1u);
+  EXPECT_EQ(gap.segments[0].detail.reason, "cqe_write");
+}
+
+TEST(LateCompletion, WrittenSoonAfterItWasMade) {
+  const Gap gap = late_with_stamp(4'500_us, 5'300_us, 4'900_us);
+  ASSERT_EQ(gap.segments.size(), 1u);
+  EXPECT_EQ(gap.segments[0].detail.reason, "undetermined");
+  EXPECT_NE(gap.verdict.text.find("made it no more than 600 us before"), std::string::npos)
+      << gap.verdict.text;
+}
+
+TEST(LateCompletion, AStampThatTellsNothing) {
+  const Gap gap = late_with_stamp(500_us, 5'300_us, 4'900_us);
+  ASSERT_EQ(gap.segments.size(), 1u);
+  EXPECT_EQ(gap.segments[0].detail.reason, "undetermined");
+  EXPECT_TRUE(gap.segments[0].detail.note.empty());
+}
+
 TEST(LateCompletion, AfterTheLastPollInVainTheThreadMayHaveMissedIt) {
   ev_gap record = gap_of(EV_GAP_LATE_COMPLETION, 3_ms);
   record.polls = 5'000;

@@ -190,6 +190,14 @@ class RandomStream {
         error.status = some_u32();
         error.errors = some_u32();
         stream_.add(error);
+        auto stamp = make_record<ev_stamp>(EV_STAMP, some_cpu(), now_, now_);
+        stamp.tid = some_tid();
+        stamp.cq = kCq;
+        stamp.made_after_ns = now_ - below(9'000'000);
+        stamp.made_until_ns = stamp.made_after_ns + below(1'000'000);
+        stamp.written_after_ns = now_ - below(1'000'000);
+        stamp.written_until_ns = now_;
+        stream_.add(stamp);
         break;
       }
       case 3: {

@@ -74,6 +74,31 @@ TEST_F(CqWatchTest, OneThatWasThereWhenTheLastWasTaken) {
   EXPECT_TRUE(silence->error);
 }
 
+TEST_F(CqWatchTest, TheStampIsOfTheFirstCompletionThatNobodyTook) {
+  look(NextCqe::unknown);
+  pass(2 * kThreshold, NextCqe::absent);
+  consumed += 3;
+  reading.next_stamp = 500;
+  const auto unseen = look(NextCqe::unknown);
+  ASSERT_TRUE(unseen);
+  EXPECT_EQ(unseen->stamp, 500u) << "come and consumed between two looks";
+  reading.next_stamp.reset();
+  pass(kThreshold, NextCqe::absent);
+  reading.next_stamp = 600;
+  pass(kThreshold, NextCqe::ready);
+  ++consumed;
+  reading.next_stamp = 700;
+  const auto seen = look(NextCqe::unknown);
+  ASSERT_TRUE(seen);
+  EXPECT_EQ(seen->stamp, 600u) << "as it was when it came";
+  reading.next_stamp.reset();
+  pass(2 * kThreshold, NextCqe::absent);
+  ++consumed;
+  const auto without = look(NextCqe::unknown);
+  ASSERT_TRUE(without);
+  EXPECT_FALSE(without->stamp);
+}
+
 TEST_F(CqWatchTest, ALateLookOnlyMakesTheEdgesLessCertain) {
   look(NextCqe::unknown);
   now += 50 * kPeriod;

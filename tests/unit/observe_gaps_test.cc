@@ -44,17 +44,15 @@ class ObservedGapsTest : public testing::Test {
     std::vector<ev_gap> told;
     gaps.tell([served](uint32_t) { return kStart + served; },
               [this, &told](std::span<const std::byte> record) {
-                ev_wc_error error;
-                if (record.size() == sizeof(error)) {
-                  std::memcpy(&error, record.data(), sizeof(error));
-                  ASSERT_EQ(error.header.kind, EV_WC_ERROR);
-                  errors.push_back(error);
-                  return;
-                }
-                ev_gap gap;
-                ASSERT_EQ(record.size(), sizeof(gap));
-                std::memcpy(&gap, record.data(), sizeof(gap));
-                told.push_back(gap);
+                ev_header header;
+                ASSERT_GE(record.size(), sizeof(header));
+                std::memcpy(&header, record.data(), sizeof(header));
+                if (header.kind == EV_WC_ERROR)
+                  take(record, errors);
+                else if (header.kind == EV_STAMP)
+                  take(record, stamps);
+                else
+                  take(record, told);
               });
     return told;
   }
@@ -62,6 +60,7 @@ class ObservedGapsTest : public testing::Test {
   static uint64_t end(const ev_gap& gap) { return gap.header.end_ns - kStart; }
 
   std::vector<ev_wc_error> errors;  // told
+  std::vector<ev_stamp> stamps;
   ObservedGaps gaps{{.pid = 500,
                      .threshold_ns = kThreshold,
                      .period_ns = kPeriod,
@@ -69,6 +68,13 @@ class ObservedGapsTest : public testing::Test {
                      .nothing_steals = false}};
 
  private:
+  template <typename T>
+  static void take(std::span<const std::byte> record, std::vector<T>& to) {
+    T value;
+    ASSERT_EQ(record.size(), sizeof(value));
+    std::memcpy(&value, record.data(), sizeof(value));
+    to.push_back(value);
+  }
   static void shift(Window& window) {
     window.after_ns += kStart;
     window.until_ns += kStart;
@@ -77,6 +83,32 @@ class ObservedGapsTest : public testing::Test {
 
 Silence unpolled(Window ready, Window end) {
   return {.cq = 0x77, .begin = {0, kPeriod}, .end = end, .ready = ready, .outstanding = {}};
+}
+
+TEST_F(ObservedGapsTest, TheStampComesBeforeItsGap) {
+  const Window ready{15 * kMs, 15 * kMs + kPeriod}, made{kStart + 11 * kMs, kStart + 12 * kMs};
+  Silence late{.cq = 0x77, .begin = {0, kPeriod}, .end = ready, .ready = ready, .outstanding = {}};
+  late.outstanding = Window{10 * kMs, 10 * kMs + kPeriod};
+  late.stamp = 4711;
+  silence(late);
+  ASSERT_EQ(tell().size(), 1u);
+  EXPECT_EQ(stamps.size(), 0u) << "the adapter's clock is not known";
+  late.made = made;
+  silence(late);
+  const auto told = tell();
+  ASSERT_EQ(told.size(), 1u);
+  ASSERT_EQ(stamps.size(), 1u);
+  EXPECT_EQ(stamps[0].header.end_ns, told[0].header.end_ns);
+  EXPECT_EQ(stamps[0].tid, kTid);
+  EXPECT_EQ(stamps[0].cq, 0x77u);
+  EXPECT_EQ(stamps[0].ticks, 4711u);
+  EXPECT_EQ((Window{stamps[0].made_after_ns, stamps[0].made_until_ns}), made);
+  EXPECT_EQ(stamps[0].written_after_ns, kStart + ready.after_ns);
+  EXPECT_EQ(stamps[0].written_until_ns, kStart + ready.until_ns);
+  late.open = true;
+  silence(late);
+  ASSERT_EQ(tell().size(), 1u);
+  EXPECT_EQ(stamps.size(), 1u) << "the completion that will end it has not come";
 }
 
 TEST_F(ObservedGapsTest, InUserCodeTheEdgesAreTheMiddlesOfTheirWindows) {

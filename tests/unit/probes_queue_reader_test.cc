@@ -83,6 +83,66 @@ TEST_P(Mlx5QueueReader, WhoOwnsTheNextEntry) {
   EXPECT_EQ(look().next, NextCqe::ready);
 }
 
+TEST_P(Mlx5QueueReader, TheStampOfTheNextEntry) {
+  const auto put = [this](uint32_t index, uint64_t stamp) {
+    mlx5.put_stamp(index, stamp);
+    mlx5.put_entry(index, 0);
+  };
+  put(consumed, 70);
+  EXPECT_FALSE(look().next_stamp) << "the first look does not know which is next";
+  EXPECT_EQ(look().next_stamp, 70u) << "ready";
+  put(consumed + 1, 71);
+  mlx5.put_consumed(consumed + 2);
+  EXPECT_EQ(look().next_stamp, 70u) << "consumed meanwhile, as the one after it";
+  EXPECT_FALSE(look().next_stamp) << "the next is not there";
+  put(consumed + 2, 0);
+  EXPECT_FALSE(look().next_stamp) << "an entry without one";
+  put(consumed + 2, uint64_t{1'800'000'000} << 32 | 999'999'999);
+  EXPECT_EQ(look().next_stamp, 1'800'000'000'999'999'999u) << "UTC";
+  put(consumed + 2, uint64_t{1'800'000'000} << 32 | 1'000'000'000);
+  EXPECT_EQ(look().next_stamp, uint64_t{1'800'000'000} << 32 | 1'000'000'000) << "not UTC";
+  mlx5.put_entry(consumed + 2, 0, 3);
+  EXPECT_FALSE(look().next_stamp) << "compressed";
+  mlx5.put_entry(consumed + 2, 13);
+  EXPECT_FALSE(look().next_stamp) << "of an error: other things lie there";
+  put(consumed + 2, 73);
+  mlx5.put_consumed(consumed + 2 + SyntheticMlx5::cq_entries);
+  EXPECT_FALSE(look().next_stamp) << "a round later: it may be another's";
+}
+
+// Entries come one after the other, and are consumed in any steps.
+TEST_P(Mlx5QueueReader, NewStampsAreOfEntriesThatLooksSawCome) {
+  constexpr uint32_t entries = SyntheticMlx5::cq_entries;
+  for (uint32_t index = consumed - entries; index != consumed; ++index) mlx5.put_entry(index, 0);
+  uint32_t produced = consumed, taken = consumed;
+  uint64_t stamps = 0;
+  uint32_t before = produced, random = 1;
+  for (int i = 0; i < 4000; ++i) {
+    random = random * 1664525 + 1013904223;
+    // Slow, fast, and more than a round at a time.
+    const uint32_t most = i < 1000 ? 2 : i < 3000 ? 60 : 2 * entries;
+    for (uint32_t n = (random >> 8) % most; n > 0; --n) {
+      if (produced - taken == entries) ++taken;
+      mlx5.put_stamp(produced, uint64_t{produced - consumed} + 1);
+      mlx5.put_entry(produced++, 0);
+    }
+    taken += (random >> 20) % (produced - taken + 1);
+    mlx5.put_consumed(taken);
+    const CqReading reading = look();
+    if (reading.new_stamp) {
+      ++stamps;
+      const auto index = static_cast<uint32_t>(consumed + *reading.new_stamp - 1);
+      EXPECT_GE(index - before, 0u);
+      EXPECT_LT(index - before, produced - before) << "it had come before, or has not come";
+    }
+    if (i == 1000 || i == 3000) {
+      EXPECT_GT(stamps, 100u) << "up to look " << i;
+      stamps = 0;
+    }
+    before = produced;
+  }
+}
+
 TEST_P(Mlx5QueueReader, ACqThatIsNotAsItWasVerified) {
   EXPECT_TRUE(look().intact);
   memory.put(SyntheticMlx5::buffer, SyntheticMlx5::ring + 0x100);

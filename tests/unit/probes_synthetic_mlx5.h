@@ -46,9 +46,15 @@ struct SyntheticMlx5 {
     memory.put(doorbells, htobe32(index & 0xffffff));
   }
   // The entry with that index, as the adapter writes it.
-  void put_entry(uint32_t index, unsigned opcode) {
+  void put_entry(uint32_t index, unsigned opcode, uint8_t format = 0) {
     const uint64_t at = ring + uint64_t{index % cq_entries} * entry_bytes + entry_bytes - 1;
-    memory.put(at, static_cast<uint8_t>(opcode << 4 | ((index & cq_entries) != 0 ? 1 : 0)));
+    memory.put(
+        at, static_cast<uint8_t>(opcode << 4 | format << 2 | ((index & cq_entries) != 0 ? 1 : 0)));
+  }
+  // When it was made, by the adapter's clock.
+  void put_stamp(uint32_t index, uint64_t stamp) {
+    memory.put(ring + uint64_t{index % cq_entries} * entry_bytes + entry_bytes - 16,
+               htobe64(stamp));
   }
 
   // What an entry with an error opcode tells of it.

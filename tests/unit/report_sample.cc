@@ -192,6 +192,11 @@ Gap mixed_gap() {
   gap.evidence.smis = 1;
   gap.evidence.smis_before_ns = 3'000'000;
   gap.evidence.errors = ErrorCompletions{8, 7, 12, "IBV_WC_RETRY_EXC_ERR", 17, 0x81};
+  gap.evidence.stamp = CompletionStamp{.ticks = 4711,
+                                       .made_after_ns = gap.start_mono_ns + 1'000'000,
+                                       .made_until_ns = gap.start_mono_ns + 1'400'000,
+                                       .written_after_ns = gap.start_mono_ns + 2'600'000,
+                                       .written_until_ns = gap.start_mono_ns + 2'800'000};
   gap.evidence.migrations = {{1'000'000, 3, 5}};
   gap.evidence.trace_events = {{.offset_ns = 2'000'000,
                                 .cpu = 0,
