@@ -331,9 +331,10 @@ def gap_findings(truth, report, watched):
     nothing, blind = nothing_to_see(report, truth.gaps), blind_times(report, truth.gaps)
     # Each edge may lie between two looks.
     shortest = REPORTED_FROM_NS + 2 * report.get("coverage", {}).get("observe", {}).get("period_ns", 0)
+    surely = [(gap.surely, gap.tid, gap.kind) for gap in truth.gaps]
     logged = [(gap.span, gap.tid, gap.kind) for gap in truth.gaps]
     reported = [(span(gap), gap["tid"], gap["kind"]) for gap in report["gaps"]]
-    for where, tid, kind in logged:
+    for where, tid, kind in surely:
         inside = watched[0] <= where[0] and where[1] <= watched[1]
         if inside and intervals.length(where) >= shortest:
             if missing := lacking(where, tid, kind, reported, blind):

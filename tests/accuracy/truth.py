@@ -34,10 +34,15 @@ class LoggedGap:
     end: int
     outstanding: int = 0  # signaled sends when it ended
     completions: int = None  # returned by the poll that ended it
+    unposted: int = 0  # for so long, at its beginning, the send may not have been posted yet
 
     @property
     def span(self):
         return self.start, self.end
+
+    @property
+    def surely(self):
+        return self.start + self.unposted, self.end
 
 
 @dataclasses.dataclass
@@ -132,7 +137,7 @@ def read(path):
                 start = record["start_mono_ns"]
                 truth.gaps.append(LoggedGap(record["kind"], record["tid"], start,
                                             start + record["duration_ns"], record["outstanding"],
-                                            record["completions"]))
+                                            record["completions"], record.get("unposted_ns", 0)))
             elif record["type"] == "polling_end":
                 truth.polling_end[record["tid"]] = record["mono_ns"]
                 if record["dropped_gaps"]:

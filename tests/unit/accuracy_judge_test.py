@@ -218,6 +218,14 @@ class Gaps(unittest.TestCase):
     def test_short_ones_need_not_be_reported(self):
         self.assertEqual(self.findings([("in_poll", 100 * MS, 101 * MS)], []), [])
 
+    def test_late_from_when_the_send_was_surely_posted(self):
+        """The thread was kept for 0.5 ms from posting it: of 1.4 ms, 0.9 were late."""
+        for unposted, found in ((0, ["unreported"]), (MS // 2, [])):
+            truth = truth_log.Truth([], [truth_log.LoggedGap("late_completion", TID, 100 * MS, 101.4 * MS,
+                                                             unposted=unposted)], {TID: 10**12})
+            self.assertEqual([finding.what for finding in judge.gap_findings(truth, {"gaps": []}, (0, 10**12))],
+                             found)
+
     def test_before_attaching(self):
         self.assertEqual(self.findings([("in_poll", 100 * MS, 105 * MS)], [], (101 * MS, 10**12)), [])
 

@@ -28,8 +28,8 @@ class Polls {
     for (uint64_t at = from; at < to; at += 10) poll(at);
     return *this;
   }
-  Polls& post(uint64_t at) {
-    detector_.posted_signaled(at);
+  Polls& post(uint64_t at, uint64_t takes = 0) {
+    if (detector_.posts_signaled(at)) detector_.posted(at + takes);
     return *this;
   }
   GapDetector& detector() { return detector_; }
@@ -91,6 +91,17 @@ TEST(GapDetector, LateFromThePostToTheCompletion) {
   EXPECT_EQ(polls.gaps()[0].outstanding, 1U);
   EXPECT_EQ(polls.gaps()[0].completions, 1U);
   EXPECT_EQ(polls.gaps()[0].polls, 289U);
+}
+
+TEST(GapDetector, WhenTheSendWasPostedIsToldWhereItsPostBeginsTheWindow) {
+  Polls polls;
+  polls.post(105, 400).post(600, 7).polls(610, 3000).poll(3000, 1, 1).polls(3010, 6000);
+  polls.poll(6000, 1, 1);
+  ASSERT_EQ(polls.gaps().size(), 2U);
+  EXPECT_EQ(polls.gaps()[0].start_ticks, 105U);
+  EXPECT_EQ(polls.gaps()[0].posted_ticks, 505U);
+  EXPECT_EQ(polls.gaps()[1].start_ticks, 3001U);
+  EXPECT_EQ(polls.gaps()[1].posted_ticks, 3001U) << "the second send was outstanding already";
 }
 
 TEST(GapDetector, LateFromTheLastCompletion) {

@@ -27,7 +27,7 @@ GapDetector::GapDetector(Thresholds thresholds, size_t capacity)
 
 void GapDetector::open_window(uint64_t at) {
   window_open_ = true;
-  window_start_ = at;
+  window_start_ = window_posted_ = at;
   window_polls_ = 0;
 }
 
@@ -38,6 +38,7 @@ void GapDetector::close_window(uint64_t at, uint32_t completions, bool open) {
   if (window_polls_ == 0 || at < window_start_ + thresholds_.log_ticks) return;
   add({.start_ticks = window_start_,
        .end_ticks = at,
+       .posted_ticks = window_posted_,
        .polls = window_polls_,
        .completions = completions,
        .outstanding = outstanding_,

@@ -29,6 +29,8 @@ const char* to_string(GapKind kind);
 struct GapRecord {
   uint64_t start_ticks = 0;
   uint64_t end_ticks = 0;
+  // late_completion: by then the send was surely posted, where the gap begins before its post.
+  uint64_t posted_ticks = 0;
   uint64_t polls = 0;        // late_completion: those in it that found nothing
   uint32_t completions = 0;  // returned by the poll that ended it
   uint32_t outstanding = 0;  // signaled sends when it ended, before its completions
@@ -47,10 +49,14 @@ class GapDetector {
   // Room for `capacity` gaps is made, and touched, now: finding a gap never allocates.
   GapDetector(Thresholds thresholds, size_t capacity);
 
-  // A signaled send is about to be posted.
-  void posted_signaled(uint64_t at) {
-    if (outstanding_++ == 0) open_window(at);
+  // A signaled send is about to be posted. True if its window begins: then posted() is to tell when
+  // it was posted, which may be much later, if the thread was kept from it.
+  bool posts_signaled(uint64_t at) {
+    if (outstanding_++ != 0) return false;
+    open_window(at);
+    return true;
   }
+  void posted(uint64_t at) { window_posted_ = at; }
 
   // A poll was entered and returned `completions` work completions, `signaled_sends` of them of
   // signaled sends. waited: since the poll before it, the thread waited for a completion event.
@@ -91,6 +97,7 @@ class GapDetector {
   uint32_t outstanding_ = 0;  // signaled sends
   bool window_open_ = false;
   uint64_t window_start_ = 0;
+  uint64_t window_posted_ = 0;
   uint64_t window_polls_ = 0;
 };
 

@@ -228,14 +228,16 @@ void Poller::post_or_pause() {
 void Poller::fill() {
   while (posted_ - retired_ < options_.depth) {
     const bool signaled = (posted_ + 1) % options_.signal_every == 0;
+    bool begins = false;
     if (signaled) {
       const uint64_t now = read_cycles();
-      detector_.posted_signaled(now);
+      begins = detector_.posts_signaled(now);
       posted_ticks_[(posted_ + 1) % options_.depth] = now;
     }
     if (const int error = endpoint_->post(posted_ + 1, signaled); error != 0) {
       return fail(fmt::format("ibv_post_send: {}", std::strerror(error)));
     }
+    if (begins) detector_.posted(read_cycles());
     ++posted_;
   }
 }

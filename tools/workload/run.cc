@@ -299,6 +299,8 @@ void Run::log_gaps(const Poller& poller, TruthLog& log) const {
                                   {"completions", gap.completions},
                                   {"outstanding", gap.outstanding}};
     if (gap.kind == GapKind::late_completion) record["polls"] = gap.polls;
+    if (gap.posted_ticks > gap.start_ticks)
+      record["unposted_ns"] = clock_->to_mono_ns(gap.posted_ticks) - start_ns;
     if (gap.waited_for_event) record["waited_for_event"] = true;
     if (gap.open) record["open"] = true;
     log.add(std::move(record));
