@@ -71,7 +71,8 @@ struct poll_state {
   __u64 window_ns;       /* since when polls have found nothing; 0: not yet polled */
   __u64 window_polls;    /* polls in that window */
   __u64 window_steal_ns; /* the steal clock when it began, of this CPU; PG_NO_CPU: not known */
-  __u32 window_cpu, reserved;
+  __u32 window_cpu;
+  __u32 seen; /* polls that bursts of probes saw; they are not among the next */
   __u64 polls, empty_polls, completions, error_completions, idle_ns;
   struct ev_latency interrupt_to_wakeup, wakeup_to_run, run_to_poll; /* as in ev_polls */
   /* Where the CQ is read instead of timing returns. */

@@ -890,6 +890,7 @@ int BPF_KPROBE(on_poll_seen, u64 cq) {
   state = poll_state_of(thread->tid, cq);
   if (!state) return 0;
   state->site = (u32)bpf_get_attach_cookie(ctx);
+  state->seen++;
   clock = clock_of(thread);
   if (clock) {
     clock->probed++;

@@ -9,10 +9,10 @@ namespace {
 constexpr double kMinuteNs = 60e9;
 // A small budget never fills a purse for the worst that may come: then a nearly full one will do.
 constexpr double kNearlyFull = 0.8;
-// Looking half as often begins here: the agent has other work, too, at times.
-constexpr double kNearlySpent = 0.8;
-// Looking twice as often is tried below a third of the budget, when it has been so for a while.
-constexpr double kFarBelow = 1.0 / 3;
+// Of the agent's budget: what flows into its purse.
+constexpr double kAgentIncome = 0.6;
+// Looking twice as often is tried when less than half of what it may take has been taken for so
+// long.
 constexpr uint64_t kFrugalNs = 30'000'000'000;
 
 }  // namespace
@@ -24,7 +24,8 @@ Governor::Governor(double budget, double housekeeping_budget, uint64_t probe_ns,
       probe_ns_(static_cast<double>(probe_ns)),
       leaving_ns_(static_cast<double>(leaving_ns)),
       most_ns_(budget / 2 * kMinuteNs),
-      purse_ns_(most_ns_) {}
+      purse_ns_(most_ns_),
+      agent_purse_ns_((1 - kAgentIncome) * housekeeping_budget * kMinuteNs) {}
 
 double Governor::share(uint64_t length_ns, uint64_t polls) const {
   if (length_ns == 0) return 0;
@@ -50,14 +51,20 @@ bool Governor::may_time(double share) const {
   return share <= budget_ / 2 && purse_ns_ >= std::min(leaving_ns_, kNearlyFull * most_ns_);
 }
 
-uint32_t Governor::look_rate(uint64_t length_ns, uint64_t cpu_ns, uint32_t hz, uint32_t wanted,
-                             uint32_t least) {
-  const double used = static_cast<double>(cpu_ns) / static_cast<double>(length_ns);
-  if (used > kNearlySpent * housekeeping_budget_) {
+uint32_t Governor::look_rate(const AgentTime& time, uint32_t hz, uint32_t wanted, uint32_t least) {
+  const auto length = static_cast<double>(time.length_ns);
+  const double all = static_cast<double>(time.cpu_ns) / length;
+  const double looks = static_cast<double>(time.looks_ns) / length;
+  const double income = kAgentIncome * housekeeping_budget_;
+  const double purse_size = (1 - kAgentIncome) * housekeeping_budget_ * kMinuteNs;
+  agent_purse_ns_ = std::min(purse_size, agent_purse_ns_ + (income - all) * length);
+  const double for_all = agent_purse_ns_ < purse_size / 2 ? income / 2 : income;
+  const double for_looks = for_all - std::min(all - looks, for_all / 2);
+  if (looks > for_looks) {
     frugal_ns_ = 0;
-    return std::max(hz / 2, std::min(least, hz));
+    return std::max(static_cast<uint32_t>(hz * for_looks / looks), std::min(least, hz));
   }
-  frugal_ns_ = used < kFarBelow * housekeeping_budget_ ? frugal_ns_ + length_ns : 0;
+  frugal_ns_ = 2 * looks < for_looks ? frugal_ns_ + time.length_ns : 0;
   if (frugal_ns_ < kFrugalNs) return hz;
   frugal_ns_ = 0;
   return std::min(2 * hz, wanted);

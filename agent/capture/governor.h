@@ -7,8 +7,9 @@
 // off at the present rate of polls. They are placed when polls are so few that half the budget pays
 // for them, and the purse could bear their rate going up right then.
 //
-// Of the housekeeping core. While the CQs are looked at, the agent looks half as often when its CPU
-// time is near its budget, and as often as before when it has been far below for long.
+// Of the housekeeping core. All CPU time of the agent comes out of another such purse, filled at
+// three fifths of the budget. What the agent does beside looking at CQs is not held back: it looks
+// as often as is left for it, and less often still while the purse is not half full.
 #pragma once
 
 #include <cstdint>
@@ -37,10 +38,15 @@ class Governor {
   // Whether polls at this share may be probed from now on.
   bool may_time(double share) const;
 
-  // The agent used `cpu_ns` in `length_ns` while it looked `hz` times a second, at most `wanted`
-  // and at least `least` times. Returns how often to look from now on.
-  uint32_t look_rate(uint64_t length_ns, uint64_t cpu_ns, uint32_t hz, uint32_t wanted,
-                     uint32_t least);
+  // In the last `length_ns` the agent has used so much CPU time, of it for looking.
+  struct AgentTime {
+    uint64_t length_ns = 0;
+    uint64_t cpu_ns = 0;
+    uint64_t looks_ns = 0;
+  };
+  // It looked `hz` times a second meanwhile, and is to look `wanted` times at most, and `least`
+  // times at least. Returns how often to look from now on.
+  uint32_t look_rate(const AgentTime& time, uint32_t hz, uint32_t wanted, uint32_t least);
 
  private:
   double budget_;
@@ -49,8 +55,9 @@ class Governor {
   double leaving_ns_;
   double most_ns_;
   double purse_ns_;
-  double share_ = 0;        // of the last spend()
-  uint64_t frugal_ns_ = 0;  // for so long the agent has been far below its budget
+  double share_ = 0;  // of the last spend()
+  double agent_purse_ns_;
+  uint64_t frugal_ns_ = 0;  // for so long looking has taken less than half of what it may
 };
 
 }  // namespace pollgap

@@ -2,6 +2,7 @@
 #include "agent/capture/observation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -30,6 +31,20 @@ std::string name_of(uint64_t cq) { return "CQ " + hex(cq); }
 
 std::string microseconds(uint64_t ns) { return std::to_string(ns / 1'000) + " us"; }
 std::string milliseconds(uint64_t ns) { return std::to_string(ns / 1'000'000) + " ms"; }
+
+// The slowest and the fastest of them.
+std::string how_often(const PollRates& rates) {
+  if (rates.empty()) return {};
+  double least = rates.begin()->second.least, most = 0;
+  for (const auto& [who, rate] : rates) {
+    least = std::min(least, rate.least);
+    most = std::max(most, rate.most);
+  }
+  char text[96];
+  std::snprintf(text, sizeof(text), ": %.3g to %.3g times a second, slowed down by the probes",
+                least, most);
+  return text;
+}
 
 // Returns whether one of them polls a CQ of `wanted`.
 bool add_owners(std::vector<ObservedCq>& cqs, const std::vector<CqPoller>& pollers,
@@ -277,13 +292,22 @@ Json Observation::coverage() const {
         {{"start_mono_ns", blind.start_ns}, {"duration_ns", blind.end_ns - blind.start_ns}});
   json["cqs"] = Json::array();
   for (const ObservedCq& cq : active_ ? observer_.cqs() : left_cqs_) {
-    Json threads = Json::array();
-    for (const CqOwner& owner : cq.owners) threads.push_back(owner.tid);
+    Json threads = Json::array(), polls = Json::array();
+    for (const CqOwner& owner : cq.owners) {
+      threads.push_back(owner.tid);
+      if (const auto rate = burst_.rates().find({cq.queues.ring.cq, owner.tid});
+          rate != burst_.rates().end())
+        polls.push_back({{"tid", owner.tid},
+                         {"site", rate->second.site},
+                         {"least_per_second", std::llround(rate->second.least)},
+                         {"most_per_second", std::llround(rate->second.most)}});
+    }
     json["cqs"].push_back({{"cq", hex(cq.queues.ring.cq)},
                            {"layout", cq.queues.layout},
                            {"send_queues", cq.queues.sends.size()},
                            {"all_counted", !facts.uncounted.contains(cq.queues.ring.cq)},
-                           {"threads", threads}});
+                           {"threads", threads},
+                           {"polls", polls}});
   }
   json["refused"] = Json::array();
   for (const UnreadableCq& cq : refused_)
@@ -298,7 +322,8 @@ std::vector<std::string> Observation::notes() const {
       "that "
       "a poll itself lasted long is not told from what the thread did between polls");
   notes.push_back("polls were probed in " + std::to_string(burst_.count()) + " bursts, for " +
-                  milliseconds(burst_.probed_ns()) + " in all, to see which thread polls which CQ");
+                  milliseconds(burst_.probed_ns()) + " in all, to see which thread polls which CQ" +
+                  how_often(burst_.rates()));
   const LookFacts facts = observer_.facts();
   if (facts.blind_ns != 0)
     notes.push_back(

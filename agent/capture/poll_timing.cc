@@ -147,6 +147,8 @@ Status PollTiming::update(const Sites& found) {
   return observing() ? observation_->update(contexts_) : std::nullopt;
 }
 
+uint64_t PollTiming::look_period_ns() const { return observing() ? kSecondNs / look_hz_ : 0; }
+
 Status PollTiming::maintain() {
   if (governor_)
     if (Status failed = govern()) return failed;
@@ -290,9 +292,8 @@ void PollTiming::govern_looks() {
   const uint64_t cpu_ns = observation_->looks_cpu_ns();
   const uint64_t looks_ns = cpu_ns - std::exchange(governed_looks_ns_, cpu_ns);
   looks_governed_ns_ = now;
-  if (2 * looks_ns < all_ns) return;
   const uint32_t hz =
-      governor_->look_rate(length_ns, all_ns, look_hz_, options_.observe_hz, kLeastHz);
+      governor_->look_rate({length_ns, all_ns, looks_ns}, look_hz_, options_.observe_hz, kLeastHz);
   if (hz == look_hz_) return;
   look_hz_ = hz;
   observation_->set_look_rate(hz);

@@ -58,6 +58,8 @@ class PollTiming {
 
   const SiteProbes& probes() const { return probes_; }
   bool observing() const { return observation_ && observation_->active(); }
+  // From one look at the CQs to the next; 0: polls are timed.
+  uint64_t look_period_ns() const;
   // Lines for the user, since the last call: timing has changed.
   std::vector<std::string> take_announcements() { return std::exchange(announcements_, {}); }
   void tell_coverage(nlohmann::ordered_json& coverage, std::vector<std::string>& notes) const;

@@ -28,17 +28,20 @@ void sample_cpu(KernelPrograms& programs, uint32_t cpu, bool snapshot) {
 }
 
 SilenceSampler::SilenceSampler(KernelPrograms& programs, uint64_t threshold_ns)
-    : programs_(programs), first_ns_(threshold_ns / 2), thread_([this] { watch(); }) {}
+    : programs_(programs),
+      first_ns_(threshold_ns / 2),
+      period_ns_(first_ns_),
+      thread_([this] { watch(); }) {}
 
 SilenceSampler::~SilenceSampler() {
   stop_ = true;
   thread_.join();
 }
 
-// Sleeps for half the threshold. Whether the core stood still meanwhile is for the kernel side to
+// Sleeps for a period. Whether the core stood still meanwhile is for the kernel side to
 // say, which has seen when the timer's interrupt came.
 void SilenceSampler::sleep() {
-  uint64_t due_ns = monotonic_ns() + first_ns_;
+  uint64_t due_ns = monotonic_ns() + period_ns_;
   sleep_until_ns(due_ns);
   if (monotonic_ns() < due_ns + PG_STANDSTILL_NS) return;
   LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = &due_ns, .ctx_size_in = sizeof(due_ns));
@@ -46,7 +49,7 @@ void SilenceSampler::sleep() {
 }
 
 void SilenceSampler::watch() {
-  // A few microseconds in each half threshold: late, they would be worth nothing. Not by a nice
+  // A few microseconds in each period: late, they would be worth nothing. Not by a nice
   // value: where the target is in one cgroup or autogroup with the agent, what this thread weighs
   // is taken from the target's share of its own core (kernel/sched/fair.c: calc_group_shares).
   // Above the thread that drains the records, which may be real-time, too (CatchUp).

@@ -203,14 +203,14 @@ const ObservedGaps::Stretch* ObservedGaps::away_at(const Thread& thread, uint64_
 
 ObservedGaps::Edge ObservedGaps::start_in(const Window& window) const {
   const uint64_t width = window.until_ns - window.after_ns;
-  if (is_ordinary(width)) return {window.after_ns + width / 2, width - width / 2};
-  return {window.until_ns, width};
+  if (is_ordinary(width)) return {window.after_ns + width / 2, width - width / 2, window.until_ns};
+  return {window.until_ns, width, window.until_ns};
 }
 
 ObservedGaps::Edge ObservedGaps::end_in(const Window& window) const {
   const uint64_t width = window.until_ns - window.after_ns;
-  if (is_ordinary(width)) return {window.after_ns + width / 2, width - width / 2};
-  return {window.after_ns, width};
+  if (is_ordinary(width)) return {window.after_ns + width / 2, width - width / 2, window.after_ns};
+  return {window.after_ns, width, window.after_ns};
 }
 
 bool ObservedGaps::is_ordinary(uint64_t width_ns) const {
@@ -218,6 +218,11 @@ bool ObservedGaps::is_ordinary(uint64_t width_ns) const {
 }
 
 // ---- gaps ----
+
+bool ObservedGaps::is_gap(const Bounds& bounds) const {
+  return bounds.duration_ns() >= options_.threshold_ns &&
+         bounds.surely_ns() >= options_.threshold_ns / 2;
+}
 
 // The completion lay ready, and the thread did not take it. Where it was away when that came, it
 // has been silent since it went.
@@ -227,14 +232,14 @@ ObservedGaps::Bounds ObservedGaps::unpolled(const Thread& thread, const Silence&
   Bounds bounds{ready, end_in(silence.end)};
   if (const Stretch* away = away_at(thread, silence.end.after_ns);
       away != nullptr && away->end_ns <= silence.end.until_ns)
-    bounds.end = {away->end_ns, 0};
+    bounds.end = Edge::exact(away->end_ns);
   if (bounds.duration_ns() < options_.threshold_ns) return {};
   if (const Stretch* away = away_at(thread, silence.ready->until_ns))
-    bounds.start = {std::max(away->start_ns, silence.begin.after_ns), 0};
+    bounds.start = Edge::exact(std::max(away->start_ns, silence.begin.after_ns));
   for (const Stretch& stall : thread.stalls)
     if (stall.start_ns <= bounds.start.at_ns && bounds.start.at_ns < stall.end_ns)
-      bounds.start = {stall.end_ns, 0};
-  return bounds;
+      bounds.start = Edge::exact(stall.end_ns);
+  return is_gap(bounds) ? bounds : Bounds{};
 }
 
 // Signaled sends were outstanding and no completion lay ready, but for when the thread was away for
@@ -252,11 +257,10 @@ std::vector<ObservedGaps::Bounds> ObservedGaps::late(const Thread& thread, const
     if (away.length_ns() >= options_.threshold_ns) take_out(vain, away.start_ns, away.end_ns);
   for (const Stretch& event : thread.events) take_out(vain, event.start_ns, event.end_ns);
   for (const Stretch& piece : vain) {
-    if (piece.length_ns() < options_.threshold_ns) continue;
-    Bounds bounds{{piece.start_ns, 0}, {piece.end_ns, 0}};
+    Bounds bounds{Edge::exact(piece.start_ns), Edge::exact(piece.end_ns)};
     if (piece.start_ns == whole.start.at_ns) bounds.start = whole.start;
     if (piece.end_ns == whole.end.at_ns) bounds.end = whole.end;
-    late.push_back(bounds);
+    if (is_gap(bounds)) late.push_back(bounds);
   }
   return late;
 }
@@ -265,7 +269,7 @@ void ObservedGaps::find_gaps(uint32_t tid, Thread& thread, const Pending& pendin
   const Bounds bounds = unpolled(thread, pending.silence);
   for (const Bounds& of_late : late(thread, pending.silence, bounds))
     found(tid, EV_GAP_LATE_COMPLETION, of_late, &pending);
-  if (bounds.duration_ns() < options_.threshold_ns) return;
+  if (bounds.duration_ns() == 0) return;
   found(tid, EV_GAP_UNPOLLED_COMPLETION, bounds, &pending);
   thread.gaps.push_back({bounds.start.at_ns, bounds.end.at_ns});
 }
@@ -282,7 +286,7 @@ void ObservedGaps::find_stalls(uint32_t tid, Thread& thread, uint64_t decided_ns
     for (const Stretch& stall : thread.stalls) take_out(pieces, stall.start_ns, stall.end_ns);
     for (const Stretch& piece : pieces) {
       if (piece.length_ns() < options_.threshold_ns) continue;
-      found(tid, EV_GAP_STALLED, {{piece.start_ns, 0}, {piece.end_ns, 0}}, nullptr);
+      found(tid, EV_GAP_STALLED, {Edge::exact(piece.start_ns), Edge::exact(piece.end_ns)}, nullptr);
       thread.stalls.push_back(piece);
     }
   }

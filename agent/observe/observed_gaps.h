@@ -6,7 +6,8 @@
 // such a window (it was off the CPU, or interrupted), the edge is where that began or ended,
 // exactly; else it is the middle of the window. A window that is wider than looks are apart,
 // because the agent itself came late, gives an edge that surely belongs to the gap: nothing is made
-// longer by it.
+// longer by it. And of a gap half the threshold must surely have been: looks that are as far apart
+// as that see of each completion only that it came and went between two of them.
 #pragma once
 
 #include <cstddef>
@@ -85,10 +86,16 @@ class ObservedGaps {
   struct Edge {
     uint64_t at_ns = 0;
     uint64_t uncertainty_ns = 0;
+    uint64_t surely_ns = 0;  // surely in the gap
+
+    static Edge exact(uint64_t ns) { return {ns, 0, ns}; }
   };
   struct Bounds {
     Edge start, end;
     uint64_t duration_ns() const { return end.at_ns > start.at_ns ? end.at_ns - start.at_ns : 0; }
+    uint64_t surely_ns() const {
+      return end.surely_ns > start.surely_ns ? end.surely_ns - start.surely_ns : 0;
+    }
   };
 
   void take_off_cpu(const ev_off_cpu& off);
@@ -100,6 +107,7 @@ class ObservedGaps {
   static void forget(Thread& thread, uint64_t served_ns);
 
   bool is_ordinary(uint64_t width_ns) const;
+  bool is_gap(const Bounds& bounds) const;
   Edge start_in(const Window& window) const;
   Edge end_in(const Window& window) const;
   Bounds unpolled(const Thread& thread, const Silence& silence) const;

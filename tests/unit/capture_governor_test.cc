@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <deque>
 #include <random>
 
 #include "agent/capture/governor.h"
@@ -100,21 +101,53 @@ TEST(GovernorTest, NoMinuteCostsMoreThanTheBudget) {
   }
 }
 
-TEST(GovernorTest, TheAgentLooksLessOftenWhenItsCoreIsDear) {
+TEST(GovernorTest, TheAgentLooksAsOftenAsItsCoreBears) {
   Governor one = governor();
-  EXPECT_EQ(one.look_rate(2 * kSecond, 160 * kMs, 5000, 5000, 500), 2500u);
-  EXPECT_EQ(one.look_rate(2 * kSecond, 70 * kMs, 2500, 5000, 500), 2500u);
-  EXPECT_EQ(one.look_rate(2 * kSecond, 160 * kMs, 600, 5000, 500), 500u);
-  EXPECT_EQ(one.look_rate(2 * kSecond, 160 * kMs, 500, 5000, 500), 500u);
-  EXPECT_EQ(one.look_rate(2 * kSecond, 160 * kMs, 100, 100, 500), 100u) << "never more than wanted";
+  EXPECT_EQ(one.look_rate({kSecond, 32 * kMs, 30 * kMs}, 5000, 5000, 500), 4666u) << "3 % in all";
+  EXPECT_EQ(one.look_rate({kSecond, 30 * kMs, 20 * kMs}, 4666, 5000, 500), 4666u);
+  EXPECT_EQ(one.look_rate({kSecond, 160 * kMs, 150 * kMs}, 600, 5000, 500), 500u);
+  EXPECT_EQ(one.look_rate({kSecond, 160 * kMs, 150 * kMs}, 500, 5000, 500), 500u);
+  EXPECT_EQ(one.look_rate({kSecond, 160 * kMs, 150 * kMs}, 100, 100, 500), 100u)
+      << "never more than wanted";
 }
 
 TEST(GovernorTest, AndAsOftenAsBeforeWhenItHasBeenCheapForLong) {
   Governor one = governor();
   for (int i = 0; i < 14; ++i)
-    ASSERT_EQ(one.look_rate(2 * kSecond, 30 * kMs, 1250, 5000, 500), 1250u);
-  EXPECT_EQ(one.look_rate(2 * kSecond, 30 * kMs, 1250, 5000, 500), 2500u);
-  EXPECT_EQ(one.look_rate(2 * kSecond, 30 * kMs, 2500, 5000, 500), 2500u) << "counting begins anew";
+    ASSERT_EQ(one.look_rate({2 * kSecond, 24 * kMs, 24 * kMs}, 1250, 5000, 500), 1250u);
+  EXPECT_EQ(one.look_rate({2 * kSecond, 24 * kMs, 24 * kMs}, 1250, 5000, 500), 2500u);
+  EXPECT_EQ(one.look_rate({2 * kSecond, 24 * kMs, 24 * kMs}, 2500, 5000, 500), 2500u)
+      << "counting begins anew";
+}
+
+// Looks of any price, which changes, other work all the time, and once a minute a lot of it.
+TEST(GovernorTest, NoMinuteOfTheAgentsCoreCostsMoreThanItsBudget) {
+  std::mt19937_64 random{20261130};
+  const auto uniform = [&random](double from, double to) {
+    return std::uniform_real_distribution(from, to)(random);
+  };
+  for (int round = 0; round < 200; ++round) {
+    Governor one = governor();
+    std::deque<double> minute;
+    double in_minute = 0;
+    uint32_t hz = 5000;
+    double price_ns = uniform(1e3, 40e3), other = uniform(0, 0.004);
+    for (int second = 0; second < 600; ++second) {
+      if (second % 97 == 0) price_ns = uniform(1e3, 40e3);
+      const double looks_ns = hz * price_ns;
+      const double other_ns = other * 1e9 + (second % 60 == round % 60 ? 4e8 : 0);
+      minute.push_back(looks_ns + other_ns);
+      in_minute += minute.back();
+      if (minute.size() > 60) {
+        in_minute -= minute.front();
+        minute.pop_front();
+      }
+      ASSERT_LE(in_minute, 0.05 * 60e9) << "round " << round << ", second " << second;
+      hz = one.look_rate(
+          {kSecond, static_cast<uint64_t>(looks_ns + other_ns), static_cast<uint64_t>(looks_ns)},
+          hz, 5000, 500);
+    }
+  }
 }
 
 }  // namespace

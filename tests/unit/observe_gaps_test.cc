@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "agent/observe/cq_watch.h"
 #include "agent/observe/observed_gaps.h"
 
 namespace pollgap {
@@ -306,6 +307,30 @@ TEST_F(ObservedGapsTest, StallsOfTheTimeInWhichPollsAreNotTimed) {
 }
 
 // Whatever comes: gaps have a length, and those of one kind and thread are apart.
+// However far apart the looks are: that each found other completions consumed is no silence. Here
+// one comes at a time, and is consumed at once.
+TEST_F(ObservedGapsTest, ABusyCqHasNoGaps) {
+  std::mt19937_64 random(5);
+  for (const uint64_t apart : {20 * kUs, 300 * kUs, 700 * kUs})
+    for (const uint64_t period : {kPeriod, kMs, 8 * kMs / 5, 2 * kMs, 3 * kMs, 5 * kMs}) {
+      gaps.set_period(period);
+      CqWatch watch(0x77, kThreshold);
+      CqReading reading{.intact = true};
+      for (uint64_t at = kStart, end = kStart + 3000 * period; at < end;) {
+        at += period - period / 8 + random() % (period / 4);
+        const auto consumed = static_cast<uint32_t>(at / apart);
+        reading.next = consumed == reading.consumer_index ? NextCqe::absent : NextCqe::unknown;
+        reading.consumer_index = consumed;
+        const SendIndices sends{consumed + 16, consumed};
+        if (const auto found = watch.look({at, at + 3 * kUs}, reading, std::span(&sends, 1)))
+          gaps.add(kTid, 0, *found);
+        if (const auto unsure = watch.unsure_of())
+          watch.signaled(*unsure, SignaledSends{.count = 16, .oldest = 0});
+      }
+      EXPECT_TRUE(tell(5000 * period).empty()) << "looks " << period / kUs << " us apart";
+    }
+}
+
 TEST_F(ObservedGapsTest, AnyRecords) {
   std::mt19937_64 random(3);
   std::vector<ev_gap> stalls;
