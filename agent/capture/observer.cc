@@ -54,6 +54,11 @@ void Observer::observe(std::vector<ObservedCq> cqs) {
     }
     reader->add(cq.queues);
   }
+  std::erase_if(clocks_, [&cqs](const auto& clock) {
+    return std::ranges::none_of(cqs, [&clock](const ObservedCq& cq) {
+      return cq.queues.ring.context == clock.first;
+    });
+  });
   cqs_ = std::move(cqs);
   watched_ = std::move(watched);
   reader_ = std::move(reader);

@@ -23,7 +23,12 @@ import session  # noqa: E402
 
 LEARNT_S = 3  # what the adapter's clock is
 FAULTS = 6
-HOG = "import time; end = time.monotonic() + 0.85\nwhile time.monotonic() < end: pass"
+HOG = """
+import time
+print("runs", flush=True)
+end = time.monotonic() + 0.85
+while time.monotonic() < end: pass
+"""
 LOOKS_NS = 600_000  # edges of what looks tell, here
 
 
@@ -60,6 +65,8 @@ class CompletionStamps(unittest.TestCase):
                 time.sleep(0.3)
 
         gaps = self.watch(inject)
+        print(next((gap["verdict"]["text"] for gap in gaps if gap["verdict"]["cause"] == "late_completion"),
+                   "no late completion"))
         times = []
         for where in during:
             late = [(segment["detail"]["reason"], intervals.length(intervals.intersection(part, where)))
@@ -101,7 +108,8 @@ class CompletionStamps(unittest.TestCase):
             failed.update(target.control("list"))
             target.control("pause", "for=1500ms")
             with subprocess.Popen(["taskset", "-c", str(max(session.CPUS)), "chrt", "-f", "50",
-                                   sys.executable, "-c", HOG]):
+                                   sys.executable, "-c", HOG], stdout=subprocess.PIPE) as hog:
+                hog.stdout.readline()
                 target.control("fail", f"qp={failed['qp']}", "vendor=0x81")
 
         errors = [gap["evidence"]["errors"] for gap in self.watch(inject) if "errors" in gap["evidence"]]

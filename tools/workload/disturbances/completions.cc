@@ -176,7 +176,7 @@ class Errors final : public Disturbance {
   }
 
  private:
-  static constexpr uint64_t least_ns_each = 20;
+  static constexpr uint64_t least_ns_each = 10;
   static constexpr uint64_t most_completions = 1U << 20;
   static constexpr uint32_t most_receives = 1U << 14;
 
