@@ -98,7 +98,8 @@ class Case:
                           for error in validator.iter_errors(self.report)]
         self.judgements = [judge.judge_injected(injected, self.report["gaps"],
                                                 self.report["target"]["pid"], self.truth.injected,
-                                                judge.blind_times(self.report, self.truth.gaps))
+                                                judge.blind_times(self.report),
+                                                judge.nothing_to_see(self.report, self.truth.gaps))
                            for injected in self.truth.injected]
         self.findings += [judgement.finding for judgement in self.judgements if judgement.finding]
         self.check_sight()

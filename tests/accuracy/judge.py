@@ -158,17 +158,19 @@ def nothing_to_see(report, logged):
     return [gap.span for gap in logged if FAMILY[gap.kind] == "silence" and gap.completions == 0]
 
 
-def blind_times(report, logged):
-    """And when it came too late to look, by its report."""
-    return nothing_to_see(report, logged) + [
-        (time["start_mono_ns"], time["start_mono_ns"] + time["duration_ns"])
-        for time in report.get("coverage", {}).get("observe", {}).get("blind", [])]
+def blind_times(report):
+    """When it came too late to look, by its report."""
+    return [(time["start_mono_ns"], time["start_mono_ns"] + time["duration_ns"])
+            for time in report.get("coverage", {}).get("observe", {}).get("blind", [])]
 
 
-def judge_injected(injected, gaps, pid=None, together=(), blind=()):
+def judge_injected(injected, gaps, pid=None, together=(), blind=(), nothing=()):
     """Whether the ledgers explain one injected disturbance of the process with that PID. `together`:
     all that were injected. What others fall on has a cause of any of them; it is judged where it is
-    alone. `blind`: what falls into these times may be in no gap, or in one that is too short."""
+    alone. `blind`: what falls into these times may be in no gap, or in one that is too short; so may
+    user code in those of `nothing`, of which the kernel has nothing to tell."""
+    if injected.cause in ("application", "poll_function"):
+        blind = [*blind, *nothing]
     allowed = tolerance(intervals.length(injected.span))
     window = (injected.start - allowed, injected.end + allowed)
     touching = [gap for gap in gaps if gap["tid"] == injected.tid
@@ -328,7 +330,8 @@ def gap_findings(truth, report, watched):
         uncovered = intervals.uncovered(where, [*spans(gaps, tid, family), *excused])
         return uncovered if uncovered >= min(THRESHOLD_NS, intervals.length(where)) else 0
 
-    nothing, blind = nothing_to_see(report, truth.gaps), blind_times(report, truth.gaps)
+    nothing = nothing_to_see(report, truth.gaps)
+    blind = nothing + blind_times(report)
     # Each edge may lie between two looks.
     shortest = REPORTED_FROM_NS + 2 * report.get("coverage", {}).get("observe", {}).get("period_ns", 0)
     surely = [(gap.surely, gap.tid, gap.kind) for gap in truth.gaps]

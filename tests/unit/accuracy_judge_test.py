@@ -43,6 +43,13 @@ class JudgeInjected(unittest.TestCase):
     def test_right(self):
         self.assertEqual(self.verdict(gap([("preemption", 5.05, HOG)])), "right")
 
+    def test_what_looks_cannot_see_is_excused_for_user_code_alone(self):
+        for cause, verdict in (("application", "blind"), ("poll_function", "blind"),
+                               ("preemption", "missed"), ("blocked", "missed")):
+            self.assertEqual(judge.judge_injected(injected(cause), [], nothing=[(100 * MS, 105 * MS)]).verdict,
+                             verdict)
+        self.assertEqual(judge.judge_injected(injected(), [], blind=[(100 * MS, 105 * MS)]).verdict, "blind")
+
     def test_right_in_two_gaps(self):
         self.assertEqual(self.verdict(gap([("preemption", 2.5, HOG)]),
                                       gap([("preemption", 2.5, HOG)], start=102_500_000)), "right")
