@@ -294,7 +294,7 @@ class Robustness(unittest.TestCase):
         for timing, probed_again in (("uprobe", True), ("auto", False)):
             with self.subTest(timing=timing), \
                     self.workload("--think-ns", "400us", "--disturb", "sleep:period=10ms,length=2ms") as target, \
-                    open(self.path("errors"), "w+", encoding="utf-8") as errors:
+                    open(self.path("errors"), "wb") as errors:
                 agent = subprocess.Popen(
                     [self.programs.pollgap, "attach", "--pid", str(target.pid), "--timing", timing,
                      "--format", "jsonl", "--output", self.path("report.json")],
@@ -303,8 +303,8 @@ class Robustness(unittest.TestCase):
                 self.addCleanup(agent.kill)
 
                 def attached():
-                    errors.seek(0)
-                    return re.search(ATTACHED, errors.read())
+                    with open(self.path("errors"), encoding="utf-8") as lines:
+                        return re.search(ATTACHED, lines.read())
 
                 def polls_probed():
                     return [place for place in changed_text(target.pid) if "mlx5" in place] != []
