@@ -11,6 +11,8 @@ constexpr double kMinuteNs = 60e9;
 constexpr double kNearlyFull = 0.8;
 // Of the agent's budget: what flows into its purse.
 constexpr double kAgentIncome = 0.6;
+// Of what looking may take: what it is to take when it has taken more. What it takes varies.
+constexpr double kRoom = 0.8;
 // Looking twice as often is tried when less than half of what it may take has been taken for so
 // long.
 constexpr uint64_t kFrugalNs = 30'000'000'000;
@@ -57,12 +59,12 @@ uint32_t Governor::look_rate(const AgentTime& time, uint32_t hz, uint32_t wanted
   const double looks = static_cast<double>(time.looks_ns) / length;
   const double income = kAgentIncome * housekeeping_budget_;
   const double purse_size = (1 - kAgentIncome) * housekeeping_budget_ * kMinuteNs;
-  agent_purse_ns_ = std::min(purse_size, agent_purse_ns_ + (income - all) * length);
+  agent_purse_ns_ = std::clamp(agent_purse_ns_ + (income - all) * length, 0.0, purse_size);
   const double for_all = agent_purse_ns_ < purse_size / 2 ? income / 2 : income;
   const double for_looks = for_all - std::min(all - looks, for_all / 2);
   if (looks > for_looks) {
     frugal_ns_ = 0;
-    return std::max(static_cast<uint32_t>(hz * for_looks / looks), std::min(least, hz));
+    return std::max(static_cast<uint32_t>(hz * kRoom * for_looks / looks), std::min(least, hz));
   }
   frugal_ns_ = 2 * looks < for_looks ? frugal_ns_ + time.length_ns : 0;
   if (frugal_ns_ < kFrugalNs) return hz;
