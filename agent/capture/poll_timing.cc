@@ -321,8 +321,8 @@ void PollTiming::govern_looks() {
   look_hz_ = hz;
   observation_->set_look_rate(hz);
   announcements_.push_back("the CQs are looked at " + std::to_string(hz) +
-                           " times a second from now on, to stay within " +
-                           percent(kHousekeepingBudget) + " of the agent's core");
+                           " times a second from now on, as often as " +
+                           percent(kHousekeepingBudget) + " of a core for the agent bears");
 }
 
 void PollTiming::Minute::add(uint64_t ns, double probes, uint64_t agent) {
