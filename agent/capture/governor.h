@@ -8,8 +8,9 @@
 // for them, and the purse could bear their rate going up right then.
 //
 // Of the housekeeping core. All CPU time of the agent comes out of another such purse, filled at
-// three fifths of the budget. What the agent does beside looking at CQs is not held back: it looks
-// as often as is left for it, and less often still while the purse is not half full.
+// three fifths of the budget. What the agent does beside looking (at CQs, and for silences) is not
+// held back: it looks as often as is left for it, and less often still while the purse is not half
+// full.
 #pragma once
 
 #include <cstdint>

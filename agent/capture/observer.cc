@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/capture/thread_clock.h"
 #include "probes/monotonic_clock.h"
 
 namespace pollgap {
@@ -13,12 +14,6 @@ namespace {
 
 constexpr size_t kMostBlindTimes = 1000;
 constexpr uint64_t kLooksPerCount = 64;  // of its own CPU time
-
-uint64_t thread_cpu_ns() {
-  timespec used{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-  return static_cast<uint64_t>(used.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(used.tv_nsec);
-}
 
 bool same_ring(const CqRing& left, const CqRing& right) {
   return left.cq == right.cq && left.context == right.context && left.ring == right.ring &&
@@ -55,9 +50,8 @@ void Observer::observe(std::vector<ObservedCq> cqs) {
     reader->add(cq.queues);
   }
   std::erase_if(clocks_, [&cqs](const auto& clock) {
-    return std::ranges::none_of(cqs, [&clock](const ObservedCq& cq) {
-      return cq.queues.ring.context == clock.first;
-    });
+    return std::ranges::none_of(
+        cqs, [&clock](const ObservedCq& cq) { return cq.queues.ring.context == clock.first; });
   });
   cqs_ = std::move(cqs);
   watched_ = std::move(watched);

@@ -32,7 +32,7 @@ constexpr uint64_t kLongestBurstPauseNs = 30 * kSecondNs;
 // A rate is told from no less.
 constexpr uint64_t kGovernNs = 50 * kMs;
 constexpr uint64_t kGovernLooksNs = kSecondNs;
-constexpr uint32_t kLeastHz = 500;
+constexpr uint32_t kLeastHz = 200;
 // Who polled a CQ within the last second polls it.
 constexpr uint64_t kRecentNs = kSecondNs;
 
@@ -147,7 +147,9 @@ Status PollTiming::update(const Sites& found) {
   return observing() ? observation_->update(contexts_) : std::nullopt;
 }
 
-uint64_t PollTiming::look_period_ns() const { return observing() ? kSecondNs / look_hz_ : 0; }
+uint64_t PollTiming::look_period_ns() const {
+  return observing() || governor_ ? kSecondNs / look_hz_ : 0;
+}
 
 void PollTiming::shed() {
   programs_.judge_polls_from(UINT64_MAX);
@@ -171,10 +173,10 @@ Status PollTiming::come_back() {
   return observe_polls();
 }
 
-Status PollTiming::maintain() {
+Status PollTiming::maintain(uint64_t sampler_cpu_ns) {
   if (Status failed = come_back()) return failed;
   if (governor_)
-    if (Status failed = govern()) return failed;
+    if (Status failed = govern(sampler_cpu_ns)) return failed;
   return observing() ? observation_->maintain() : std::nullopt;
 }
 
@@ -256,7 +258,7 @@ uint64_t PollTiming::probe_ns() const {
   return ns + (returns ? prices_.at_return_ns : 0);
 }
 
-Status PollTiming::govern() {
+Status PollTiming::govern(uint64_t sampler_cpu_ns) {
   const uint64_t now = monotonic_ns();
   const uint64_t length_ns = now - accounted_ns_;
   if (length_ns < kGovernNs) return std::nullopt;
@@ -267,8 +269,8 @@ Status PollTiming::govern() {
   accounted_ns_ = now;
   agent_ns_ = agent_ns;
   observation_->allow_bursts(governor_->may_probe(kBurstNs));
+  govern_looks(sampler_cpu_ns);
   if (observing()) {
-    govern_looks();
     if (now < next_burst_ns_ || !governor_->may_probe(kBurstNs)) return std::nullopt;
     if (Status failed = burst_.run({})) return failed;
     decide();
@@ -305,14 +307,14 @@ void PollTiming::announce(double share) {
                                      percent(share) + " of a polled core");
 }
 
-// The agent looks less often where that is what takes too much of its own core.
-void PollTiming::govern_looks() {
+// The agent looks less often where it takes too much of its own core.
+void PollTiming::govern_looks(uint64_t sampler_cpu_ns) {
   const uint64_t now = monotonic_ns();
   if (now < looks_governed_ns_ + kGovernLooksNs) return;
   const uint64_t length_ns = now - looks_governed_ns_;
   const uint64_t agent_ns = agent_cpu_ns();
   const uint64_t all_ns = agent_ns - std::exchange(governed_agent_ns_, agent_ns);
-  const uint64_t cpu_ns = observation_->looks_cpu_ns();
+  const uint64_t cpu_ns = observation_->looks_cpu_ns() + sampler_cpu_ns;
   const uint64_t looks_ns = cpu_ns - std::exchange(governed_looks_ns_, cpu_ns);
   looks_governed_ns_ = now;
   const uint32_t hz =
@@ -320,6 +322,7 @@ void PollTiming::govern_looks() {
   if (hz == look_hz_) return;
   look_hz_ = hz;
   observation_->set_look_rate(hz);
+  if (!observing()) return;
   announcements_.push_back("the CQs are looked at " + std::to_string(hz) +
                            " times a second from now on, as often as " +
                            percent(kHousekeepingBudget) + " of a core for the agent bears");

@@ -43,15 +43,15 @@ class PollTiming {
   Status check_observed(bool shares_core) const;
   // After another discovery.
   Status update(const Sites& found);
-  // To be called some times a second.
-  Status maintain();
+  // To be called some times a second. `sampler_cpu_ns`: what looking for silences has taken so far.
+  Status maintain(uint64_t sampler_cpu_ns);
   // The agent has no core that no target thread polls on.
   void pause(bool paused);
   // The end: what goes on is told as open, and the sums of all polls. No poll is judged any more.
   void finish(const Sink& sink);
   void detach() { probes_.detach(); }
-  // The agent is stuck: the target is not to pay for that. By any thread, at any time; what has been
-  // taken off is placed again, or not, by the next maintain().
+  // The agent is stuck: the target is not to pay for that. By any thread, at any time; what has
+  // been taken off is placed again, or not, by the next maintain().
   void shed();
 
   // Around each drain of the kernel's records: before it, for each of them in order, and after all
@@ -62,7 +62,7 @@ class PollTiming {
 
   const SiteProbes& probes() const { return probes_; }
   bool observing() const { return observation_ && observation_->active(); }
-  // From one look at the CQs to the next; 0: polls are timed.
+  // So far apart looks at the target are to be, at the CQs and for silences; 0: as far as you like.
   uint64_t look_period_ns() const;
   // Lines for the user, since the last call: timing has changed.
   std::vector<std::string> take_announcements() { return std::exchange(announcements_, {}); }
@@ -86,10 +86,10 @@ class PollTiming {
 
   void begin_governing(const ProbePrices& prices);
   uint64_t probe_ns() const;
-  Status govern();
+  Status govern(uint64_t sampler_cpu_ns);
   Status come_back();
   void decide();
-  void govern_looks();
+  void govern_looks(uint64_t sampler_cpu_ns);
   Status observe_polls();
   Status time_polls();
   void announce(double share);

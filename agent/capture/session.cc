@@ -388,7 +388,7 @@ Status CaptureSession::drain(int timeout_ms, const Sink& sink) {
   impl_->drained(all);
   pollfd end{impl_->process->pidfd(), POLLIN, 0};
   poll(&end, 1, all ? timeout_ms : kBehindMs);
-  if (Status failed = impl_->timing->maintain()) return failed;
+  if (Status failed = impl_->timing->maintain(impl_->sampler->cpu_ns())) return failed;
   impl_->sampler->set_period(impl_->timing->look_period_ns());
   if (Status failed = impl_->follow_threads()) return failed;  // maintain() may have found some
   if (Status failed = impl_->attach_new_contexts()) return failed;

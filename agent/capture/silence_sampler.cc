@@ -6,11 +6,14 @@
 
 #include <vector>
 
+#include "agent/capture/thread_clock.h"
 #include "pollgap_bpf.skel.h"
 #include "probes/monotonic_clock.h"
 
 namespace pollgap {
 namespace {
+
+constexpr uint64_t kLooksPerCount = 64;  // of its own CPU time
 
 // Of one thread's present silence.
 struct Asked {
@@ -57,7 +60,8 @@ void SilenceSampler::watch() {
   sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &low);
   const auto& clocks = programs_.clocks();
   std::vector<Asked> asked(clocks.size());
-  while (!stop_) {
+  for (uint64_t looks = 0; !stop_; ++looks) {
+    if (looks % kLooksPerCount == 0) cpu_ns_ = thread_cpu_ns();
     sleep();
     for (size_t slot = 0; slot < clocks.size() && clocks[slot].tid != 0; ++slot) {
       const volatile pg_thread_clock& clock = clocks[slot];

@@ -32,6 +32,7 @@ class SilenceSampler {
   void set_period(uint64_t ns) { period_ns_ = std::max(ns, first_ns_); }
 
   uint64_t asked() const { return asked_; }
+  uint64_t cpu_ns() const { return cpu_ns_; }  // that looking has taken
 
  private:
   void watch();
@@ -42,6 +43,7 @@ class SilenceSampler {
   std::atomic<uint64_t> period_ns_;
   std::atomic<bool> stop_ = false;
   std::atomic<uint64_t> asked_ = 0;
+  std::atomic<uint64_t> cpu_ns_ = 0;
   std::thread thread_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sees to it that the target does not pay for an agent that is stuck: whose loop does not come around,
-// as nobody reads its output, or a disk hangs.
+// Sees to it that the target does not pay for an agent that is stuck: whose loop does not come
+// around, as nobody reads its output, or a disk hangs.
 #pragma once
 
 #include <atomic>

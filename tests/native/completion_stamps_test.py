@@ -79,17 +79,15 @@ class CompletionStamps(unittest.TestCase):
         return times
 
     def late_ones(self, times):
-        """A fault that came while the client had no send outstanding, and waited for a message alone, made
-        none late."""
-        late = [one for one in times if one[1] != 0]
-        self.assertGreaterEqual(len(late), FAULTS // 2)
-        for ns, late_ns, _ in late:
-            self.assertGreater(late_ns, ns - 2 * LOOKS_NS)
+        """Not all of them: one that came while the client had no send outstanding, and waited for a message
+        alone, made none late; and where the client was preempted, that is what it was."""
+        late = [one for one in times if one[1] > 2 * LOOKS_NS]
+        self.assertGreater(sum(one[1] for one in late), times[0][0])
         return late
 
     def test_made_and_not_written(self):
-        for ns, _, unwritten_ns in self.late_ones(self.late_through("hold", "for=8ms")):
-            self.assertGreater(unwritten_ns, ns - 3 * LOOKS_NS)
+        for _, late_ns, unwritten_ns in self.late_ones(self.late_through("hold", "for=8ms")):
+            self.assertGreater(unwritten_ns, late_ns - LOOKS_NS)
 
     def test_not_made(self):
         for _, _, unwritten_ns in self.late_ones(self.late_through("pause", "for=8ms")):

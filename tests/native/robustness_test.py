@@ -293,11 +293,11 @@ class Robustness(unittest.TestCase):
         """Nobody reads its output. When that is read again, it goes on."""
         for timing, probed_again in (("uprobe", True), ("auto", False)):
             with self.subTest(timing=timing), \
-                    self.workload("--think-ns", "400us", "--disturb", "sleep:period=10ms,length=2ms") as target, \
+                    self.workload("--think-ns", "1ms", "--disturb", "sleep:period=20ms,length=5ms") as target, \
                     open(self.path("errors"), "wb") as errors:
                 agent = subprocess.Popen(
                     [self.programs.pollgap, "attach", "--pid", str(target.pid), "--timing", timing,
-                     "--format", "jsonl", "--output", self.path("report.json")],
+                     "--threshold", "3ms", "--format", "jsonl", "--output", self.path("report.json")],
                     stdout=subprocess.PIPE, stderr=errors)
                 self.addCleanup(agent.wait)
                 self.addCleanup(agent.kill)
@@ -320,6 +320,7 @@ class Robustness(unittest.TestCase):
                 agent.send_signal(signal.SIGINT)
                 self.assertEqual(agent.wait(60), 0)
                 reader.join()
+                agent.stdout.close()
                 report = self.assert_report(self.path("report.json"), target.pid)
                 self.assertTrue(any("the agent was stuck for" in line
                                     for line in report["coverage"]["warnings"]))
