@@ -238,12 +238,12 @@ void Observation::accept(std::span<const std::byte> record) {
     exited_.insert(process.tid);
 }
 
-void Observation::tell(const Sink& sink) {
+void Observation::tell(const Sink& sink, bool last) {
   const auto served_until = [this](uint32_t tid) {
     const auto served = served_.find(tid);
     return served == served_.end() ? complete_ns_ : std::min(served->second, complete_ns_);
   };
-  gaps_.tell(served_until, sink);
+  gaps_.tell(served_until, sink, last);
 }
 
 // What is known of the time since begin().

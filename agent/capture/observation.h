@@ -60,7 +60,7 @@ class Observation {
   // Each record drained, in order.
   void accept(std::span<const std::byte> record);
   // After all there were have been drained: EV_GAP records.
-  void tell(const Sink& sink);
+  void tell(const Sink& sink, bool last = false);
 
   // EV_POLLS: what was seen of each CQ and its pollers, each time since begin() until leave().
   void write_sums(const Sink& sink) const;

@@ -205,7 +205,7 @@ void PollTiming::finish(const Sink& sink) {
     observation_->leave(monotonic_ns());
     write_open_entries(programs_, records_, take);
     records_.drain(take);
-    observation_->tell(sink);
+    observation_->tell(sink, /*last=*/true);
   } else {
     write_open_gaps(programs_, records_, config_, sink);
   }

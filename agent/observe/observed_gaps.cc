@@ -12,6 +12,8 @@ namespace {
 constexpr double kOrdinaryLooks = 2.5;
 // A stall is told so long after it has ended.
 constexpr uint64_t kSettledNs = 10'000'000;
+// A thread that has exited is remembered for so long.
+constexpr uint64_t kMournedNs = 1'000'000'000;
 // Of a thread's past: more than this is forgotten, the oldest first.
 constexpr size_t kMostStretches = 1 << 14;
 constexpr size_t kMostCpus = 1 << 10;
@@ -141,8 +143,9 @@ void ObservedGaps::accept(std::span<const std::byte> record) {
     }
     case EV_PROCESS: {
       ev_process process;
-      if (read_as(record, process) && process.what == EV_PROCESS_THREAD_EXIT)
-        threads_.erase(process.tid);
+      if (!read_as(record, process) || process.what != EV_PROCESS_THREAD_EXIT) break;
+      if (const auto thread = threads_.find(process.tid); thread != threads_.end())
+        thread->second.exited_ns = process.header.end_ns;
       break;
     }
     default:
@@ -293,16 +296,22 @@ void ObservedGaps::find_stalls(uint32_t tid, Thread& thread, uint64_t decided_ns
   thread.stalls_told_ns = std::max(thread.stalls_told_ns, decided_ns);
 }
 
-void ObservedGaps::tell(const std::function<uint64_t(uint32_t tid)>& served_until,
-                        const Sink& sink) {
+void ObservedGaps::tell(const std::function<uint64_t(uint32_t tid)>& served_until, const Sink& sink,
+                        bool last) {
   for (auto& [tid, thread] : threads_) {
     for (const Pending& pending : thread.pending) find_gaps(tid, thread, pending);
     thread.pending.clear();
     const uint64_t served_ns = served_until(tid);
     // What has ended just now may go on: an interrupt that is being handled is told when it ends.
-    if (served_ns > kSettledNs) find_stalls(tid, thread, served_ns - kSettledNs);
+    const uint64_t settled_ns = served_ns > kSettledNs ? served_ns - kSettledNs : 0;
+    find_stalls(tid, thread, last ? UINT64_MAX : settled_ns);
     forget(thread, served_ns);
   }
+  // What it did last may be found after its exit.
+  std::erase_if(threads_, [&served_until](const auto& entry) {
+    const uint64_t exited_ns = entry.second.exited_ns;
+    return exited_ns != UINT64_MAX && served_until(entry.first) > exited_ns + kMournedNs;
+  });
   std::stable_sort(found_.begin(), found_.end(), [](const Found& left, const Found& right) {
     return left.gap.header.end_ns < right.gap.header.end_ns;
   });

@@ -56,8 +56,9 @@ class ObservedGaps {
 
   // Tells the gaps of the silences added, whose time the stream has told of whole, and what else of
   // it was a stall. served_until(tid): until then no completion of the thread's CQs lies ready
-  // unconsumed; a stall after it may yet be part of such a gap.
-  void tell(const std::function<uint64_t(uint32_t tid)>& served_until, const Sink& sink);
+  // unconsumed; a stall after it may yet be part of such a gap. `last`: nothing comes after this.
+  void tell(const std::function<uint64_t(uint32_t tid)>& served_until, const Sink& sink,
+            bool last = false);
 
  private:
   struct Stretch {
@@ -82,6 +83,7 @@ class ObservedGaps {
     std::vector<Cpu> cpus;        // where it ran from when; never empty
     std::vector<Pending> pending;
     uint64_t stalls_told_ns = 0;  // those that ended until then
+    uint64_t exited_ns = UINT64_MAX;
   };
   struct Edge {
     uint64_t at_ns = 0;

@@ -41,7 +41,7 @@ class ObservedGapsTest : public testing::Test {
     if (one.outstanding) shift(*one.outstanding);
     gaps.add(kTid, 0, one);
   }
-  std::vector<ev_gap> tell(uint64_t served = 1000 * kMs) {
+  std::vector<ev_gap> tell(uint64_t served = 1000 * kMs, bool last = false) {
     std::vector<ev_gap> told;
     gaps.tell([served](uint32_t) { return kStart + served; },
               [this, &told](std::span<const std::byte> record) {
@@ -54,7 +54,8 @@ class ObservedGapsTest : public testing::Test {
                   take(record, stamps);
                 else
                   take(record, told);
-              });
+              },
+              last);
     return told;
   }
   static uint64_t start(const ev_gap& gap) { return gap.header.start_ns - kStart; }
@@ -271,14 +272,30 @@ TEST_F(ObservedGapsTest, TheCpuIsThatOfTheTime) {
   EXPECT_EQ(told[0].header.cpu, kCpu + 1);
 }
 
-TEST_F(ObservedGapsTest, AThreadThatIsGoneOrUnknownHasNone) {
+TEST_F(ObservedGapsTest, AThreadThatIsUnknownHasNone) {
   gaps.add(kTid + 1, 0, unpolled({kStart, kStart}, {kStart + kMs, kStart + 2 * kMs}));
+  EXPECT_TRUE(tell().empty());
+}
+
+// Its exit comes with the records of what it did last, and before its last silence.
+TEST_F(ObservedGapsTest, WhatAThreadDidBeforeItsExitIsTold) {
   off_cpu(10 * kMs, 12 * kMs);
   ev_process exit{};
-  exit.header = {EV_PROCESS, sizeof(exit), kCpu, kStart + 13 * kMs, kStart + 13 * kMs};
+  exit.header = {EV_PROCESS, sizeof(exit), kCpu, kStart + 25 * kMs, kStart + 25 * kMs};
   exit.tid = kTid;
   accept(exit);
-  EXPECT_TRUE(tell().empty());
+  ASSERT_EQ(tell(30 * kMs).size(), 1u);
+  silence(unpolled({20 * kMs, 20 * kMs + kPeriod}, {24 * kMs, 24 * kMs + kPeriod}));
+  ASSERT_EQ(tell(40 * kMs).size(), 1u);
+  tell(2000 * kMs);
+  silence(unpolled({20 * kMs, 20 * kMs + kPeriod}, {24 * kMs, 24 * kMs + kPeriod}));
+  EXPECT_TRUE(tell(2100 * kMs).empty()) << "it is forgotten";
+}
+
+TEST_F(ObservedGapsTest, AStallRightBeforeTheEndIsTold) {
+  off_cpu(10 * kMs, 12 * kMs);
+  EXPECT_TRUE(tell(13 * kMs).empty()) << "it may go on";
+  EXPECT_EQ(tell(13 * kMs, /*last=*/true).size(), 1u);
 }
 
 // Polls are timed by turns: what has ended before looking began is told there, and so is what
