@@ -8,9 +8,9 @@ namespace pollgap {
 namespace {
 
 constexpr std::chrono::milliseconds kPause{500};
-// Five seconds: one turn may have to read a large file's symbols. Counted, not measured: while the
-// whole agent is stopped, its loop is not stuck.
-constexpr int kPatience = 10;
+// Twenty seconds: one turn may have to read a large file's symbols, on a slow machine. Counted, not
+// measured: while the whole agent is stopped, its loop is not stuck.
+constexpr int kPatience = 40;
 
 }  // namespace
 

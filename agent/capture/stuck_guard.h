@@ -14,7 +14,7 @@ namespace pollgap {
 
 class StuckGuard {
  public:
-  // `shed` is called, by a thread of the guard's own, when turn() has not been for some seconds;
+  // `shed` is called, by a thread of the guard's own, when turn() has not been for twenty seconds;
   // once, until turn() has been again.
   explicit StuckGuard(std::function<void()> shed);
   ~StuckGuard();
