@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CLOCK_MONOTONIC in nanoseconds: the clock of bpf_ktime_get_ns, and of every evidence record.
+// Clocks in nanoseconds, CLOCK_MONOTONIC above all: the clock of bpf_ktime_get_ns, and of every
+// evidence record.
 #pragma once
 
 #include <time.h>
@@ -8,11 +9,16 @@
 
 namespace pollgap {
 
-inline uint64_t monotonic_ns() {
+inline uint64_t clock_ns(clockid_t clock) {
   timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(clock, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
+
+inline uint64_t monotonic_ns() { return clock_ns(CLOCK_MONOTONIC); }
+
+// The CPU time that the calling thread has used.
+inline uint64_t thread_cpu_ns() { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 // Returns earlier where a signal handler interrupts it.
 inline void sleep_until_ns(uint64_t ns) {

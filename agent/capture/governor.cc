@@ -22,12 +22,13 @@ constexpr uint64_t kFrugalNs = 30'000'000'000;
 Governor::Governor(double budget, double housekeeping_budget, uint64_t probe_ns,
                    uint64_t leaving_ns)
     : budget_(budget),
-      housekeeping_budget_(housekeeping_budget),
       probe_ns_(static_cast<double>(probe_ns)),
       leaving_ns_(static_cast<double>(leaving_ns)),
       most_ns_(budget / 2 * kMinuteNs),
       purse_ns_(most_ns_),
-      agent_purse_ns_((1 - kAgentIncome) * housekeeping_budget * kMinuteNs) {}
+      agent_income_(kAgentIncome * housekeeping_budget),
+      agent_most_ns_((1 - kAgentIncome) * housekeeping_budget * kMinuteNs),
+      agent_purse_ns_(agent_most_ns_) {}
 
 double Governor::share(uint64_t length_ns, uint64_t polls) const {
   if (length_ns == 0) return 0;
@@ -57,10 +58,9 @@ uint32_t Governor::look_rate(const AgentTime& time, uint32_t hz, uint32_t wanted
   const auto length = static_cast<double>(time.length_ns);
   const double all = static_cast<double>(time.cpu_ns) / length;
   const double looks = static_cast<double>(time.looks_ns) / length;
-  const double income = kAgentIncome * housekeeping_budget_;
-  const double purse_size = (1 - kAgentIncome) * housekeeping_budget_ * kMinuteNs;
-  agent_purse_ns_ = std::clamp(agent_purse_ns_ + (income - all) * length, 0.0, purse_size);
-  const double for_all = agent_purse_ns_ < purse_size / 2 ? income / 2 : income;
+  agent_purse_ns_ =
+      std::clamp(agent_purse_ns_ + (agent_income_ - all) * length, 0.0, agent_most_ns_);
+  const double for_all = agent_purse_ns_ < agent_most_ns_ / 2 ? agent_income_ / 2 : agent_income_;
   const double for_looks = for_all - std::min(all - looks, for_all / 2);
   if (looks > for_looks) {
     frugal_ns_ = 0;

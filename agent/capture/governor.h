@@ -51,12 +51,13 @@ class Governor {
 
  private:
   double budget_;
-  double housekeeping_budget_;
   double probe_ns_;
   double leaving_ns_;
   double most_ns_;
   double purse_ns_;
-  double share_ = 0;  // of the last spend()
+  double share_ = 0;      // of the last spend()
+  double agent_income_;   // a share of its core
+  double agent_most_ns_;  // in its purse
   double agent_purse_ns_;
   uint64_t frugal_ns_ = 0;  // for so long looking has taken less than half of what it may
 };

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "agent/capture/thread_clock.h"
 #include "probes/monotonic_clock.h"
 
 namespace pollgap {

@@ -6,7 +6,6 @@
 
 #include <vector>
 
-#include "agent/capture/thread_clock.h"
 #include "pollgap_bpf.skel.h"
 #include "probes/monotonic_clock.h"
 
