@@ -151,7 +151,30 @@ uint64_t PollTiming::look_period_ns() const {
   return observing() || governor_ ? kSecondNs / look_hz_ : 0;
 }
 
+void PollTiming::shed() {
+  programs_.judge_polls_from(UINT64_MAX);
+  probes_.shed();
+  shed_ns_ = monotonic_ns();  // last: whatever the loop has placed meanwhile, come_back() mends
+}
+
+// After the agent was stuck.
+Status PollTiming::come_back() {
+  const uint64_t since_ns = shed_ns_.exchange(0);
+  if (since_ns == 0 || observing()) return std::nullopt;
+  const uint64_t now = monotonic_ns();
+  stuck_ns_ += now - since_ns;
+  if (!governor_) {
+    if (Status failed = probes_.time_polls()) return failed;
+    programs_.judge_polls_from(monotonic_ns());
+    return std::nullopt;
+  }
+  next_burst_ns_ = now + burst_pause_ns_;
+  announcements_.push_back("timing observe from now on: the agent was stuck");
+  return observe_polls();
+}
+
 Status PollTiming::maintain(uint64_t sampler_cpu_ns) {
+  if (Status failed = come_back()) return failed;
   if (governor_)
     if (Status failed = govern(sampler_cpu_ns)) return failed;
   return observing() ? observation_->maintain() : std::nullopt;
@@ -327,6 +350,10 @@ void PollTiming::tell_coverage(Json& coverage, std::vector<std::string>& notes) 
       options_.timing == "auto" && !may_observe(options_) ? "uprobe" : options_.timing;
   coverage["polls_without_return"] = probes_.without_return();
   coverage["uprobes"] = probes_.count();
+  if (stuck_ns_ != 0)
+    notes.push_back("the agent was stuck for " + std::to_string(stuck_ns_ / kMs) +
+                    " ms in all, as if nobody read its output: polls were not timed meanwhile, and "
+                    "gaps are missing");
   if (observation_) {
     coverage["observe"] = observation_->coverage();
     for (const std::string& note : observation_->notes()) notes.push_back(note);

@@ -3,6 +3,7 @@
 // after the other, by what probes cost at the present rate of polls.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -49,6 +50,9 @@ class PollTiming {
   // The end: what goes on is told as open, and the sums of all polls. No poll is judged any more.
   void finish(const Sink& sink);
   void detach() { probes_.detach(); }
+  // The agent is stuck: the target is not to pay for that. By any thread, at any time; what has
+  // been taken off is placed again, or not, by the next maintain().
+  void shed();
 
   // Around each drain of the kernel's records: before it, for each of them in order, and after all
   // there were: gaps that were found by looking.
@@ -83,6 +87,7 @@ class PollTiming {
   void begin_governing(const ProbePrices& prices);
   uint64_t probe_ns() const;
   Status govern(uint64_t sampler_cpu_ns);
+  Status come_back();
   void decide();
   void govern_looks(uint64_t sampler_cpu_ns);
   Status observe_polls();
@@ -114,6 +119,8 @@ class PollTiming {
   uint64_t governed_looks_ns_ = 0;
   std::map<std::pair<uint32_t, uint64_t>, ev_polls> sums_;  // by thread and CQ
   std::vector<std::string> announcements_;
+  std::atomic<uint64_t> shed_ns_ = 0;  // when shed() was called; 0: not since the last maintain()
+  uint64_t stuck_ns_ = 0;              // in all
 };
 
 }  // namespace pollgap

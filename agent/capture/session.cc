@@ -20,6 +20,7 @@
 #include "agent/capture/poll_timing.h"
 #include "agent/capture/record_queue.h"
 #include "agent/capture/silence_sampler.h"
+#include "agent/capture/stuck_guard.h"
 #include "agent/capture/trace_events.h"
 #include "agent/version.h"
 #include "pollgap_bpf.skel.h"
@@ -120,6 +121,7 @@ struct CaptureSession::Impl {
   TraceEvents trace;
   Names names;
   std::optional<SilenceSampler> sampler;
+  std::optional<StuckGuard> guard;
   CatchUp catch_up;
   std::vector<std::vector<std::byte>> ready;  // the agent's own records, delivered next
   std::vector<std::string> notes;
@@ -375,10 +377,12 @@ Result<std::unique_ptr<CaptureSession>> CaptureSession::open(const AttachOptions
   impl->tell_session();
   impl->tell_agent_window(EV_AGENT_ATTACH, start);
   impl->sampler.emplace(impl->programs, options.threshold_ns);
+  impl->guard.emplace([timing = &*impl->timing] { timing->shed(); });
   return std::unique_ptr<CaptureSession>(new CaptureSession(std::move(impl)));
 }
 
 Status CaptureSession::drain(int timeout_ms, const Sink& sink) {
+  impl_->guard->turn();
   if (Status failed = impl_->follow_threads()) return failed;
   const bool all = impl_->flush(sink, kBytesAtOnce);
   impl_->drained(all);
@@ -412,6 +416,7 @@ Status CaptureSession::close(const Sink& sink) {
   impl.flush(sink);
   impl.timing->finish([&](std::span<const std::byte> record) { impl.deliver(record, sink); });
   const uint64_t start = monotonic_ns();
+  impl.guard.reset();
   impl.timing->detach();
   impl.trace.detach();
   impl.tell_agent_window(EV_AGENT_DETACH, start);

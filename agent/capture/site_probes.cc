@@ -48,24 +48,36 @@ SiteProbes::SiteProbes(KernelPrograms& programs, pid_t pid, PollProbing polls)
       burst_links_(pid, programs.multi_uprobes()) {}
 
 void SiteProbes::detach() {
-  burst_links_.detach();
-  leave_polls();
+  shed();
   links_.detach();
 }
 
+void SiteProbes::shed() {
+  end_burst();
+  leave_polls();
+}
+
 Status SiteProbes::time_polls() {
-  timing_ = true;
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(timing_, true)) return std::nullopt;
   return attach_timed(timed_places_);
 }
 
 void SiteProbes::leave_polls() {
+  const std::lock_guard lock(mutex_);
   timing_ = false;
   timing_links_.detach();
 }
 
 Status SiteProbes::begin_burst() {
   if (burst_places_.empty()) return std::nullopt;
+  const std::lock_guard lock(mutex_);
   return burst_links_.attach(programs_.object().progs.on_poll_seen, false, burst_places_);
+}
+
+void SiteProbes::end_burst() {
+  const std::lock_guard lock(mutex_);
+  burst_links_.detach();
 }
 
 void SiteProbes::place_poll(const Site& site, uint32_t role, Places& polls) {
@@ -150,6 +162,7 @@ Status SiteProbes::attach(const std::vector<Site>& sites) {
       {programs.on_event_enter, false, events.entry},
       {programs.on_context_opened, true, hooks.at_return},
   };
+  const std::lock_guard lock(mutex_);
   if (Status failed = attach_all(links_, plan)) return failed;
   for (const auto& [to, more] : {std::pair{&timed_places_.polls, &timed.polls},
                                  std::pair{&timed_places_.posts, &timed.posts}}) {

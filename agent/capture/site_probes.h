@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -35,10 +36,12 @@ class SiteProbes {
   // From now on polls and posts are probed; and no more. Polls should not be judged meanwhile.
   Status time_polls();
   void leave_polls();
+  // Takes the probes of polls and posts off, those of a burst, too. By any thread, at any time.
+  void shed();
 
   // A burst begins, and ends. Between the two each poll of a target thread pays for an entry probe.
   Status begin_burst();
-  void end_burst() { burst_links_.detach(); }
+  void end_burst();
 
   // Poll functions with probes; the index is the site that EV_GAP and EV_POLLS records carry.
   const std::vector<Site>& poll_sites() const { return poll_sites_; }
@@ -63,6 +66,7 @@ class SiteProbes {
 
   KernelPrograms& programs_;
   PollProbing polls_;
+  std::mutex mutex_;  // of the links, and of this
   bool timing_ = false;
   UprobeLinks links_, timing_links_, burst_links_;
   TimedPlaces timed_places_;

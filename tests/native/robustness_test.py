@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -100,6 +101,13 @@ def left_in(target, seconds):
         if target.running():
             raise
         return []
+
+
+def within(seconds, condition):
+    deadline = time.monotonic() + seconds
+    while not (true := condition()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return true
 
 
 def tracefs_probes():
@@ -280,6 +288,43 @@ class Robustness(unittest.TestCase):
         self.assertEqual(len(observe["cqs"][0]["threads"]), 1)
         self.assertGreater(observe["looks"], 100)
         self.assertEqual(session.stop(target), 0, target.text())
+
+    def test_stuck_agent_takes_its_probes_off(self):
+        """Nobody reads its output. When that is read again, it goes on."""
+        for timing, probed_again in (("uprobe", True), ("auto", False)):
+            with self.subTest(timing=timing), \
+                    self.workload("--think-ns", "1ms", "--disturb", "sleep:period=20ms,length=5ms") as target, \
+                    open(self.path("errors"), "wb") as errors:
+                agent = subprocess.Popen(
+                    [self.programs.pollgap, "attach", "--pid", str(target.pid), "--timing", timing,
+                     "--threshold", "3ms", "--format", "jsonl", "--output", self.path("report.json")],
+                    stdout=subprocess.PIPE, stderr=errors)
+                self.addCleanup(agent.wait)
+                self.addCleanup(agent.kill)
+
+                def attached():
+                    with open(self.path("errors"), encoding="utf-8") as lines:
+                        return re.search(ATTACHED, lines.read())
+
+                def polls_probed():
+                    return [place for place in changed_text(target.pid) if "mlx5" in place] != []
+
+                self.assertTrue(within(60, attached))
+                self.assertTrue(polls_probed())
+                self.assertTrue(within(60, lambda: not polls_probed()), "it is stuck, and its probes are there")
+                reader = threading.Thread(target=agent.stdout.read)
+                reader.start()
+                if probed_again:
+                    self.assertTrue(within(30, polls_probed), "it did not go on")
+                time.sleep(1)
+                agent.send_signal(signal.SIGINT)
+                self.assertEqual(agent.wait(60), 0)
+                reader.join()
+                agent.stdout.close()
+                report = self.assert_report(self.path("report.json"), target.pid)
+                self.assertTrue(any("the agent was stuck for" in line
+                                    for line in report["coverage"]["warnings"]))
+                self.assertEqual(changed_text(target.pid), [])
 
     def test_observed_target_exits(self):
         for number in range(KILL_ROUNDS):
