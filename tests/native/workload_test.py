@@ -370,7 +370,7 @@ CASES = {
     "disturb.idle": idle,
     "disturb.together": together,
     **{f"polls.{style}.{operation}": polls("--style", style, "--op", operation)
-       for style in ("poll", "extended", "event") for operation in ("send", "write", "read")},
+       for style in ("poll", "bare", "extended", "event") for operation in ("send", "write", "read")},
     "polls.signal-every": polls("--signal-every", "8", "--depth", "32"),
     "polls.threads": polls("--threads", "2", "--cpu", "0,1"),
     "polls.think": polls("--think-ns", "500"),

@@ -159,6 +159,7 @@ TEST(Options, UsageErrorsAreOneLine) {
       {"--log-threshold", "0"},
       {"--disturb", "sleep:length=1"},
       {"--disturb", "sleep:thread=1"},
+      {"--style", "bare", "--disturb", "sleep"},
   };
   for (const auto& arguments : wrong) {
     const Result<ParsedOptions> parsed = parse(arguments);

@@ -31,10 +31,13 @@ void add_verbs_options(CLI::App& app, Options& o) {
       {"send", Operation::send}, {"write", Operation::write}, {"read", Operation::read}};
   app.add_option("--op", o.operation, "send, write or read")
       ->transform(CLI::CheckedTransformer(operations).description(""));
-  const std::map<std::string, PollStyle> styles{
-      {"poll", PollStyle::poll}, {"extended", PollStyle::extended}, {"event", PollStyle::event}};
+  const std::map<std::string, PollStyle> styles{{"poll", PollStyle::poll},
+                                                {"bare", PollStyle::bare},
+                                                {"extended", PollStyle::extended},
+                                                {"event", PollStyle::event}};
   app.add_option("--style", o.style,
-                 "poll: ibv_poll_cq; extended: start_poll/next_poll/end_poll; event: "
+                 "poll: ibv_poll_cq; bare: the same, the clock read around every 64 that find "
+                 "nothing: what a poll costs; extended: start_poll/next_poll/end_poll; event: "
                  "ibv_req_notify_cq and ibv_get_cq_event")
       ->transform(CLI::CheckedTransformer(styles).description(""));
   app.add_option("--size", o.size_bytes, "message size in bytes")->check(CLI::Range(1U, 1U << 20U));
@@ -142,6 +145,10 @@ Status check_values(const Options& o) {
   if (o.cq_depth < static_cast<int>(most)) {
     return Error{ExitCode::usage, fmt::format("--cq-depth must be at least {} here", most)};
   }
+  if (o.style == PollStyle::bare && !o.disturbances.empty()) {
+    return Error{ExitCode::usage,
+                 "--style bare cannot say where its gaps begin and end: no --disturb with it"};
+  }
   if (o.stall_threshold_ns == 0 || o.log_threshold_ns == 0) {
     return Error{ExitCode::usage, "thresholds must be more than 0"};
   }
@@ -193,8 +200,8 @@ Result<ParsedOptions> parse_options(int argc, const char* const* argv) {
   }
   if (Status error = read_durations(texts, o)) return *error;
   if (Status error = check_cpus(o)) return *error;
-  if (Status error = check_values(o)) return *error;
   if (Status error = read_disturbances(texts, o)) return *error;
+  if (Status error = check_values(o)) return *error;
   return parsed;
 }
 

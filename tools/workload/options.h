@@ -12,7 +12,7 @@
 namespace pollgap::workload {
 
 enum class Operation { send, write, read };
-enum class PollStyle { poll, extended, event };
+enum class PollStyle { poll, bare, extended, event };
 enum class Policy { other, fifo, rr };
 
 struct Options {

@@ -113,7 +113,7 @@ class Poller {
   void pause_step(uint64_t now);
   void think(uint64_t exit) const;
   uint32_t account(uint64_t wr_id, ibv_wc_status status, uint64_t exit, uint64_t& storm);
-  void count_poll(uint64_t entry, uint64_t exit);
+  void count_polls(uint64_t entry, uint64_t exit, uint64_t count);
   uint64_t to_ns(uint64_t ticks) const {
     return static_cast<uint64_t>(static_cast<double>(ticks) * ns_per_tick_);
   }
