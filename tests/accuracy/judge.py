@@ -152,10 +152,12 @@ def most_named(gaps, parts):
 
 def nothing_to_see(report, logged):
     """Silences of the log in which an agent that looks at the CQ from time to time sees none, as no
-    completion lay there when the thread polled again: it tells of what the kernel shows alone."""
+    completion lay there, or not yet: it tells of what the kernel shows alone."""
     if "observe" not in report.get("coverage", {}):
         return []
-    return [gap.span for gap in logged if FAMILY[gap.kind] == "silence" and gap.completions == 0]
+    silences = [gap for gap in logged if FAMILY[gap.kind] == "silence"]
+    return [gap.span for gap in silences if gap.completions == 0] + \
+        [(gap.start, min(gap.ready, gap.end)) for gap in silences if gap.completions and gap.ready]
 
 
 def blind_times(report):

@@ -34,6 +34,7 @@ class LoggedGap:
     end: int
     outstanding: int = 0  # signaled sends when it ended
     completions: int = None  # returned by the poll that ended it
+    ready: int = 0  # when the first of these came; 0: before the gap, or it is not known
     unposted: int = 0  # for so long, at its beginning, the send may not have been posted yet
 
     @property
@@ -137,7 +138,8 @@ def read(path):
                 start = record["start_mono_ns"]
                 truth.gaps.append(LoggedGap(record["kind"], record["tid"], start,
                                             start + record["duration_ns"], record["outstanding"],
-                                            record["completions"], record.get("unposted_ns", 0)))
+                                            record["completions"], record.get("ready_mono_ns", 0),
+                                            record.get("unposted_ns", 0)))
             elif record["type"] == "polling_end":
                 truth.polling_end[record["tid"]] = record["mono_ns"]
                 if record["dropped_gaps"]:

@@ -233,6 +233,19 @@ class Gaps(unittest.TestCase):
             self.assertEqual([finding.what for finding in judge.gap_findings(truth, {"gaps": []}, (0, 10**12))],
                              found)
 
+    def test_observed_from_when_a_completion_lay_there(self):
+        """Of a silence of 5 ms its last 2 are seen, where the completion came no earlier."""
+        found = [gap([("application", 2, {})], start=103 * MS)]
+        for ready, what in ((0, ["unreported"]), (101 * MS, ["unreported"]), (103 * MS, [])):
+            truth = truth_log.Truth([], [truth_log.LoggedGap("between_polls", TID, 100 * MS, 105 * MS,
+                                                             completions=1, ready=ready)], {TID: 10**12})
+            report = {"gaps": found, "coverage": {"observe": {}}}
+            self.assertEqual([finding.what for finding in judge.gap_findings(truth, report, (0, 10**12))],
+                             what)
+            report["coverage"] = {}
+            self.assertEqual([finding.what for finding in judge.gap_findings(truth, report, (0, 10**12))],
+                             ["unreported"])
+
     def test_before_attaching(self):
         self.assertEqual(self.findings([("in_poll", 100 * MS, 105 * MS)], [], (101 * MS, 10**12)), [])
 

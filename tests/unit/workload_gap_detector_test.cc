@@ -202,5 +202,18 @@ TEST(GapDetector, GapsNeverOverlap) {
   }
 }
 
+TEST(GapDetector, WhenCompletionsCameIsOfThoseThatEndedTheGap) {
+  Polls polls;
+  polls.post(0).poll(1).poll(3000, 1, 1).post(3010).poll(3020).poll(6000);
+  polls.detector().completions_came(1, 77);  // the third poll returned none
+  ASSERT_EQ(polls.gaps().size(), 2U);
+  EXPECT_EQ(polls.gaps()[1].ready_ns, 0U);
+  polls.poll(9000, 1, 1);
+  polls.detector().completions_came(2, 88);
+  ASSERT_EQ(polls.gaps().size(), 3U);
+  EXPECT_EQ(polls.gaps()[0].ready_ns, 0U);
+  EXPECT_EQ(polls.gaps()[2].ready_ns, 88U);
+}
+
 }  // namespace
 }  // namespace pollgap::workload

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "tools/soft-hca/clock.h"
 #include "tools/soft-hca/program_memory.h"
 
 namespace pollgap::soft_hca {
@@ -91,6 +92,8 @@ bool CompletionQueue::append(const mlx5_cqe64& cqe, uint8_t opcode, bool solicit
 }
 
 void CompletionQueue::publish() {
+  if (producer_ != published_ && !later(published_, load_word(consumer_word())))
+    ready_since_ns_ = now_ns();
   for (uint32_t index = producer_; index != published_; --index) {
     mlx5_cqe64* cqe = slot(index - 1);
     store_owner(cqe, cqe->op_own ^ MLX5_CQE_OWNER_MASK);

@@ -7,6 +7,7 @@
 #include <infiniband/mlx5dv.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -36,6 +37,9 @@ class CompletionQueue {
   explicit CompletionQueue(const Config& config);
 
   uint32_t number() const { return config_.number; }
+  uint64_t user_handle() const { return config_.user_handle; }
+  // When a CQE was last handed over while the program had polled all before it; 0: not yet.
+  const std::atomic<uint64_t>& ready_since_ns() const { return ready_since_ns_; }
   // Whether it has failed since this was last asked.
   bool take_failure() { return std::exchange(new_failure_, false); }
 
@@ -108,6 +112,7 @@ class CompletionQueue {
   uint32_t completion_events_ = 0;
   uint32_t async_events_ = 0;
   std::vector<Held> held_;  // oldest first
+  std::atomic<uint64_t> ready_since_ns_ = 0;
 };
 
 template <typename Done>

@@ -150,6 +150,13 @@ uint64_t hold_completions(uint64_t duration_ns) {
   return until;
 }
 
+const std::atomic<uint64_t>* ready_since_ns(const ibv_cq* cq) {
+  Adapter* running = adapter.load();
+  const CompletionQueue* queue =
+      running == nullptr ? nullptr : running->uverbs->find_cq(reinterpret_cast<uintptr_t>(cq));
+  return queue == nullptr ? nullptr : &queue->ready_since_ns();
+}
+
 int64_t fail_qp(uint32_t qp_num, uint8_t first_syndrome, uint8_t vendor_err) {
   int64_t written = -1;
   Adapter* running = adapter.load();

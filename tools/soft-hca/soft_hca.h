@@ -13,6 +13,9 @@
 // provided is refused with the kernel's or the adapter's error.
 #pragma once
 
+#include <infiniband/verbs.h>
+
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -64,6 +67,11 @@ void set_completion_delay(uint64_t delay_ns);
 // and become visible together, CQ by CQ. A hold does not shorten an earlier one. Returns the
 // CLOCK_MONOTONIC time at which delivery resumes; no CQE is written between this return and then.
 uint64_t hold_completions(uint64_t duration_ns);
+
+// Since when, by CLOCK_MONOTONIC, the CQ has had something to poll: when the adapter last wrote to
+// it while all before had been polled; 0: never. Null: no CQ of the soft adapter. Valid until the
+// CQ is destroyed.
+const std::atomic<uint64_t>* ready_since_ns(const ibv_cq* cq);
 
 // Puts the QP into the error state; all its posted receives and unfinished sends complete with
 // flush errors (syndrome 0x05). If `first_syndrome` is not 0, one requester error CQE with that

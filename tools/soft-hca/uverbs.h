@@ -44,6 +44,9 @@ class Uverbs {
   // RDMA_VERBS_IOCTL on a context: 0 or an errno value.
   int ioctl(int fd, ib_uverbs_ioctl_hdr* header);
 
+  // The CQ that the program calls so; null: there is none.
+  const CompletionQueue* find_cq(uint64_t user_handle);
+
  private:
   struct Context {
     bool active = false;  // GET_CONTEXT was called

@@ -86,6 +86,14 @@ int Uverbs::add_cq(Context& context, const WriteRequest& request,
   return 0;
 }
 
+const CompletionQueue* Uverbs::find_cq(uint64_t user_handle) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [handle, entry] : queues_) {
+    if (entry.queue->user_handle() == user_handle) return entry.queue.get();
+  }
+  return nullptr;
+}
+
 int Uverbs::create_cq(Context& context, const WriteRequest& request) {
   const auto legacy = read_input<ib_uverbs_create_cq>(request.in);
   ib_uverbs_ex_create_cq core{};

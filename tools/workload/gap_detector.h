@@ -33,6 +33,7 @@ struct GapRecord {
   uint64_t posted_ticks = 0;
   uint64_t polls = 0;        // late_completion: those in it that found nothing
   uint32_t completions = 0;  // returned by the poll that ended it
+  uint64_t ready_ns = 0;     // when the first of these came, by CLOCK_MONOTONIC; 0: not known
   uint32_t outstanding = 0;  // signaled sends when it ended, before its completions
   GapKind kind = GapKind::in_poll;
   bool waited_for_event = false;
@@ -71,6 +72,12 @@ class GapDetector {
     if (window_open_ && completions == 0) ++window_polls_;
     last_exit_ = exit;
     has_polled_ = true;
+  }
+
+  // Of the gaps from that number on, which the last poll ended.
+  void completions_came(size_t from, uint64_t ns) {
+    for (; from < gaps_.size(); ++from)
+      if (gaps_[from].completions != 0) gaps_[from].ready_ns = ns;
   }
 
   // Polling has ended: a window that is still open is a gap with `open` set.

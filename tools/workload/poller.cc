@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "tools/soft-hca/soft_hca.h"
 #include "tools/workload/cycle_counter.h"
 #include "tools/workload/thread_setup.h"
 
@@ -133,6 +134,7 @@ Poller::Poller(const Options& options, const TscClock& clock, int cpu, unsigned 
       detector_({.log_ticks = clock.ticks_in(options.log_threshold_ns),
                  .stall_ticks = clock.ticks_in(options.stall_threshold_ns)},
                 gap_capacity),
+      ready_since_ns_(soft_hca::ready_since_ns(endpoint_->cq())),
       posted_ticks_(options.depth),
       ns_per_tick_(1 / clock.ticks_per_ns()),
       think_ticks_(clock.ticks_in(options.think_ns)),
@@ -219,7 +221,10 @@ void Poller::loop(Style style) {
       const ibv_wc& wc = wc_[static_cast<size_t>(i)];
       signaled_sends += account(wc.wr_id, wc.status, exit, storm);
     }
+    const size_t gaps = detector_.gaps().size();
     detector_.polled(entry, exit, static_cast<uint32_t>(count), signaled_sends, waited);
+    if (detector_.gaps().size() != gaps && ready_since_ns_ != nullptr) [[unlikely]]
+      detector_.completions_came(gaps, *ready_since_ns_);
     count_polls(entry, exit, style.polls());
     if (storm != 0) count_storm(entry, exit, storm);
     if (!failure_.empty()) return;

@@ -128,6 +128,7 @@ class Poller {
   std::vector<LoopAction*> actions_;
   std::vector<ibv_wc> wc_;
   GapDetector detector_;
+  const std::atomic<uint64_t>* ready_since_ns_;  // soft adapter, else null
   Histogram poll_ns_;
   Histogram interval_ns_;  // entry to entry
   Histogram completion_ns_;

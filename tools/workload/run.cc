@@ -301,6 +301,7 @@ void Run::log_gaps(const Poller& poller, TruthLog& log) const {
     if (gap.kind == GapKind::late_completion) record["polls"] = gap.polls;
     if (gap.posted_ticks > gap.start_ticks)
       record["unposted_ns"] = clock_->to_mono_ns(gap.posted_ticks) - start_ns;
+    if (gap.ready_ns > start_ns) record["ready_mono_ns"] = gap.ready_ns;
     if (gap.waited_for_event) record["waited_for_event"] = true;
     if (gap.open) record["open"] = true;
     log.add(std::move(record));
