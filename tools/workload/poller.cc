@@ -37,15 +37,15 @@ class PlainStyle {
   bool wait() { return false; }
   uint64_t polls() const { return 1; }  // of the last call of poll()
 
- private:
+ protected:
   ibv_cq* cq_;
   std::vector<ibv_wc>& wc_;
 };
 
 // Many polls between two stamps, which take longer than an empty poll.
-class BareStyle {
+class BareStyle : public PlainStyle {
  public:
-  BareStyle(Endpoint& endpoint, std::vector<ibv_wc>& wc) : cq_(endpoint.cq()), wc_(wc) {}
+  using PlainStyle::PlainStyle;
 
   int poll(uint64_t& entry, uint64_t& exit) {
     int count = 0;
@@ -55,12 +55,9 @@ class BareStyle {
     exit = read_cycles();
     return count;
   }
-  bool wait() { return false; }
   uint64_t polls() const { return polls_; }
 
  private:
-  ibv_cq* cq_;
-  std::vector<ibv_wc>& wc_;
   uint64_t polls_ = 0;
 };
 
